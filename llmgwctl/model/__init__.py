@@ -1,0 +1,1 @@
+"""The nouns: frozen facts with units in their names, errors, and the product table. Imports nothing above it."""

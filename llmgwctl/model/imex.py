@@ -1,0 +1,65 @@
+"""IMEX as one host sees it: its own state, the connectivity table, and the channels that programs use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ImexNode:
+    """One line of the table. `host` is the line of nodes_config.cfg: an address or a name."""
+
+    index: int
+    host: str
+    status: str  # READY, UNAVAILABLE, WAITING_FOR_PEERS ...
+    version: str = ""
+    local: bool | None = None  # the `* addr *` mark (580+ text); None: this format does not mark
+
+
+@dataclass(frozen=True, slots=True)
+class ImexTable:
+    """`nvidia-imex-ctl -N`. `cells[(i, j)]`: node i's own connection to j, as a letter (C N R D I A !V! !M! !A! !R!)."""
+
+    nodes: tuple[ImexNode, ...]
+    cells: dict[tuple[int, int], str]
+    domain_state: str  # UP | DEGRADED | DOWN
+
+    def node_of(self, addresses: frozenset[str]) -> ImexNode | None:
+        """The node that is one of these addresses (a host's own); never by index."""
+        return next((n for n in self.nodes if n.host in addresses), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ImexChannel:
+    """/dev/nvidia-caps-imex-channels/channelN: major as on the device node, writable for the account that asked."""
+
+    number: int
+    major: int
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Imex:
+    """IMEX on one host, from the command, the service and its files.
+
+    `state`: the word of `-q` (READY ...), "DOWN" when the command says that no daemon answers, "" when it could
+    not be asked (then `why` says: command service disabled, timeout ...). `node_list`: resolved addresses of
+    nodes_config.cfg by line. `unit_*`: systemctl show. `channel_major`: from /proc/devices.
+    """
+
+    state: str
+    why: str = ""
+    table: ImexTable | None = None
+    table_why: str = ""
+    node_list: tuple[str, ...] = ()
+    node_addresses: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (line, addresses it resolves to on this host)
+    unit_load: str | None = None
+    unit_active: str | None = None
+    unit_file: str | None = None  # enabled | disabled | masked
+    cmd_enabled: bool | None = None
+    channels: tuple[ImexChannel, ...] = ()
+    channel_major: int | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self.state == "READY"

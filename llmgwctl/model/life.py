@@ -1,0 +1,77 @@
+"""What runs on a host because of us: claims on GPUs, shards with their specs and processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SPEC_SCHEMA = "llmgwctl.shard/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One file in the claim directory: a GPU (or a slot) that a shard has. `key` is gpu-<uuid> or slot-<replica>."""
+
+    key: str
+    replica: str
+    rank: int
+    launch: str  # id of the one launch that made it
+    operator: str = ""
+    workstation: str = ""
+    account: str = ""
+    created_at: str = ""  # UTC, ISO 8601
+    boot_id: str = ""
+    uptime_s: float = 0.0  # the host's own uptime when it was made
+    alive: bool = False  # a process of the launch is running
+    stale: bool = False  # another boot, or ten minutes without a process
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that a supervisor started. `state`: running | exited | waiting | gone (no exit was recorded)."""
+
+    name: str
+    pid: int | None
+    state: str
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecord:
+    """A shard directory on a host: its spec (as started) and how its processes are now."""
+
+    directory: str
+    spec: dict[str, object]  # llmgwctl.shard/v1; a newer schema is shown and never touched
+    processes: tuple[Process, ...] = ()
+    supervisor_alive: bool = False
+    stopping: bool = False
+    boot_matches: bool = True
+    log_bytes: int = 0
+    started_uptime_s: float | None = None
+
+    def text(self, key: str) -> str:
+        value = self.spec.get(key, "")
+        return value if isinstance(value, str) else ""
+
+    @property
+    def replica(self) -> str:
+        return self.text("replica")
+
+    @property
+    def rank(self) -> int:
+        value = self.spec.get("rank", -1)
+        return value if isinstance(value, int) else -1
+
+    @property
+    def launch(self) -> str:
+        return self.text("launch")
+
+
+@dataclass(frozen=True, slots=True)
+class HostLife:
+    """All claims (of every account) and all shards (of this account) on a host."""
+
+    claims: tuple[Claim, ...] = ()
+    shards: tuple[ShardRecord, ...] = ()
+    unreadable: tuple[str, ...] = ()  # half-written or foreign entries, named
+    uptime_s: float = 0.0
+    boot_id: str = ""

@@ -1,0 +1,43 @@
+"""How a model runs on a GPU class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+FabricWish = Literal["prefer-nvlink", "require-nvlink", "require-rdma", "allow-tcp"]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One [profiles.NAME] table, checked and completed. `gpus_per_node` is never 0 except for a sim without GPUs."""
+
+    name: str
+    engine: str
+    model_path: str = ""
+    served_model_name: str = ""
+    gpu_class: str | None = None
+    pool: str = "default"
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: bool | int = False
+    nodes: int = 1
+    gpus_per_node: int = 1
+    fabric: FabricWish = "prefer-nvlink"
+    require_declared_fabric: bool = False
+    allow_degraded: bool = False
+    replicas: int = 1
+    port_min: int = 8000
+    port_max: int = 8000
+    listen_all: bool = False
+    ready_timeout_s: int = 1800
+    stop_grace_s: int = 30
+    api_key_file: str | None = None
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def model_name(self) -> str:
+        """The name by which the API serves it."""
+        return self.served_model_name or self.model_path or self.name
