@@ -18,7 +18,7 @@ class ImexNode:
 
 @dataclass(frozen=True, slots=True)
 class ImexTable:
-    """`nvidia-imex-ctl -N`. `cells[(i, j)]`: node i's own connection to j, as a letter (C N R D I A !V! !M! !A! !R!)."""
+    """`nvidia-imex-ctl -N`. `cells[(i, j)]`: node i's connection to j, as a token (C N R D I A !V! !M! !A! !R!)."""
 
     nodes: tuple[ImexNode, ...]
     cells: dict[tuple[int, int], str]
