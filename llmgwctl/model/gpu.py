@@ -163,6 +163,7 @@ class GpuReport:
     attached: int
     gpus: tuple[Gpu, ...]
     lost: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # said, and no fault: "GPU indices by PCI address, not checked"
 
     @property
     def all_readable(self) -> bool:

@@ -92,11 +92,15 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Interfaces and routes of one host, and the address at which this very SSH connection reached it."""
+    """Interfaces and routes of one host, and the address at which this very SSH connection reached it.
+
+    `listening`: TCP ports that something listens on; None where the host does not show them.
+    """
 
     interfaces: tuple[Interface, ...]
     routes: tuple[Route, ...] = ()
     reached_at: str = ""  # server side of SSH_CONNECTION; "" where sshd does not say
+    listening: tuple[int, ...] | None = None
 
     def own_addresses(self) -> frozenset[str]:
         return frozenset(a.split("/")[0] for i in self.interfaces for a in i.addresses)
