@@ -231,7 +231,7 @@ def try_tcp(fleet: Fleet) -> Tried:
     enough = [names for names in by_token.values() if len(names) >= need]
     if not enough:
         return Tried(None, (), {})
-    names = sorted(min(enough, key=len), key=lambda n: _in_domain(fleet, n))
+    names = sorted(min(enough, key=lambda names: len(names)), key=lambda n: _in_domain(fleet, n))
     warning = "over TCP on the management network: slow, for tests and emergencies"
     warnings = (warning,) if fleet.profile.gpus_per_node else ()
     return Tried(Choice("tcp", "", tuple(names[:need]), None, warnings), (), {})
