@@ -1,0 +1,123 @@
+"""`nvidia-smi -q`, text or XML: one Gpu for each readable block, indexed by PCI place and checked by --query-gpu."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from llmgwctl.model.gpu import GpuReport
+from llmgwctl.model.reading import Reading, absent, broken, ok
+from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
+from llmgwctl.probe.smi_gpu import bus_id, gpu_of, trouble
+from llmgwctl.probe.smi_text import error_lines, read_text
+from llmgwctl.probe.smi_tree import Node, number
+from llmgwctl.probe.smi_xml import NotXml, is_xml, read_xml
+
+QUERY = "nvidia-smi-query-gpu"
+SECTIONS = (
+    Section("nvidia-smi-q", "gpu", 60, argv=("nvidia-smi", "-q"), alternatives=("nvidia-smi-q.xml",)),
+    Section(QUERY, "gpu", 30, argv=("nvidia-smi", "--query-gpu=index,uuid,compute_cap", "--format=csv,noheader")),
+)
+MISSING, NO_DRIVER_ANSWERS = 127, 9
+ROW = re.compile(r"(\d{1,6}), *(GPU-[0-9a-fA-F-]{36})(?:, *(\d{1,3}\.\d{1,3}))?\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of --query-gpu."""
+
+    index: int
+    uuid: str
+    compute_cap: str | None
+
+
+def parse(outputs: dict[str, Output]) -> Reading[object]:
+    """The report; broken when there is none, absent on a host without NVIDIA driver."""
+    said = outputs.get("nvidia-smi-q", NOT_SAVED)
+    if (why := failure(said)) is not None:
+        return broken(why)
+    try:
+        root = read_xml(said.stdout) if is_xml(said.stdout) else read_text(said.stdout)
+    except NotXml as e:
+        return broken(str(e))
+    if root is None:
+        return _no_report(said, outputs.get("system", NOT_SAVED))
+    return _report(root, said, outputs.get(QUERY, NOT_SAVED))
+
+
+def _no_report(said: Output, system: Output) -> Reading[object]:
+    """nvidia-smi is not there, or says (on stdout) why it cannot. Without driver and cards that is no fault."""
+    driver, cards = _driver(system)
+    if said.exit_code == MISSING:
+        if driver is False:
+            return absent(f"no NVIDIA driver ({cards} NVIDIA cards on the PCI bus)" if cards else "no NVIDIA driver")
+        return broken("nvidia-smi is not installed" + (", but the driver is loaded" if driver else ""))
+    if said.exit_code == NO_DRIVER_ANSWERS and driver is False and cards == 0:
+        return absent("no NVIDIA driver, and no NVIDIA card on the PCI bus")
+    lines = [line.strip() for line in (said.stdout + "\n" + said.stderr).splitlines() if line.strip(" .\t\r")]
+    first = lines[0][:200] if lines else "it printed nothing"
+    return broken(f"nvidia-smi: {first} (exit code {said.exit_code})")
+
+
+def _driver(system: Output) -> tuple[bool | None, int | None]:
+    """Whether /proc/driver/nvidia is there, and how many NVIDIA display cards PCI lists; None: not known."""
+    facts = dict(line.split(" ", 1) for line in system.stdout.splitlines() if line.startswith(("driver ", "pci_gpus ")))
+    present = {"present": True, "absent": False}.get(facts.get("driver", "").strip())
+    return present, number(facts.get("pci_gpus", "").strip())
+
+
+def _report(root: Node, said: Output, query: Output) -> Reading[object]:
+    attached = number(root.raw("Attached GPUs"))
+    if attached is None:
+        return broken("the report does not say how many GPUs are attached")
+    blocks = sorted(root.all("GPU"), key=lambda b: bus_id(b.value or ""))
+    bad = [trouble(b) for b in blocks]
+    lost = [f"GPU {bus_id(b.value or '')}: {why}" for b, why in zip(blocks, bad, strict=True) if why is not None]
+    lost += _uncounted(attached, len(blocks), error_lines(said.stdout + "\n" + said.stderr), said.truncated)
+    rows = _rows(query)
+    numbers = _numbered(blocks, rows, whole=not lost)
+    if numbers is None:
+        return broken("GPU indices cannot be trusted: the order by PCI address and nvidia-smi's own list differ")
+    gpus = tuple(gpu_of(b, i, cap) for b, why, (i, cap) in zip(blocks, bad, numbers, strict=True) if why is None)
+    driver = root.text("Driver Version") or root.text("KMD Version")
+    cuda = root.text("CUDA Version") or root.text("CUDA UMD Version")
+    return ok(GpuReport(driver, cuda, attached, gpus, tuple(lost), _notes(query, rows)))
+
+
+def _uncounted(attached: int, blocks: int, errors: tuple[str, ...], cut: bool) -> list[str]:
+    """Words for GPUs that have no block at all, or for blocks that are too many."""
+    lost = list(errors)
+    if cut:
+        lost.append("the report was cut off")
+    if blocks < attached and len(errors) < attached - blocks:
+        lost.append(f"{attached} GPUs attached, {blocks} described")
+    if blocks > attached:
+        lost.append(f"{attached} GPUs attached, but {blocks} described")
+    return lost
+
+
+def _rows(query: Output) -> list[Row]:
+    """nvidia-smi's own numbers, by index; lines that are no such row are noise."""
+    found = (ROW.match(line.strip()) for line in query.stdout.splitlines())
+    return sorted((Row(int(m[1]), m[2].lower(), m[3]) for m in found if m), key=lambda row: row.index)
+
+
+def _numbered(blocks: list[Node], rows: list[Row], whole: bool) -> list[tuple[int, str | None]] | None:
+    """Index and compute capability of each block. With a GPU missing only nvidia-smi knows its numbers; with all
+    there, places by PCI address and its list must agree, and None says that they do not."""
+    uuids = [(b.raw("GPU UUID") or "").lower() for b in blocks]
+    if whole and rows:
+        agree = list(enumerate(uuids)) == [(row.index, row.uuid) for row in rows]
+        return [(row.index, row.compute_cap) for row in rows] if agree else None
+    known = {row.uuid: (row.index, row.compute_cap) for row in rows}
+    return [known.get(uuid, (place, None)) for place, uuid in enumerate(uuids)]
+
+
+def _notes(query: Output, rows: list[Row]) -> tuple[str, ...]:
+    if rows:
+        return ()
+    why = failure(query) or (query.stdout + query.stderr).strip().split("\n")[0][:120] or "no answer"
+    return (f"GPU indices by PCI address, not checked (--query-gpu: {why})",)
+
+
+PROBE = Probe("gpus", SECTIONS, parse, fabric_set=True)

@@ -1,0 +1,70 @@
+"""The Fabric block of one GPU: the driver's words where they are known, None where they are not."""
+
+from __future__ import annotations
+
+import re
+
+from llmgwctl.model.gpu import Fabric, FabricHealth
+from llmgwctl.probe.smi_tree import Node, number, yes_no
+
+STATES = frozenset({"Completed", "In Progress", "Not Started", "N/A"})
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+CLIQUE_IDS = 2**32
+
+
+def fabric_of(gpu: Node) -> Fabric:
+    """Only what this driver prints: the set of keys does not grow with the driver number."""
+    block = gpu.child("Fabric")
+    if block is None:
+        return Fabric()
+    state = block.raw("State")
+    return Fabric(
+        state=state if state in STATES else None,  # an unknown word, or error text: it is not known
+        status=_status(state, block.raw("Status")),
+        cluster_uuid=_uuid(block.text("ClusterUUID")),
+        clique_id=_clique(block),
+        health=_health(block.child("Health")),
+    )
+
+
+def _status(state: str | None, status: str | None) -> str | None:
+    """NVML's words; N/A beside Completed says nothing, and nothing is not a refusal."""
+    return None if state == "Completed" and status in ("N/A", "") else status
+
+
+def _uuid(text: str | None) -> str | None:
+    lower = (text or "").lower()
+    return lower if UUID.fullmatch(lower) else None
+
+
+def _clique(block: Node) -> int | None:
+    """CliqueId; R615 may say it only as the Unicast Pointer of Cliques (which is sometimes a key, then no list)."""
+    found = number(block.text("CliqueId"))
+    cliques = block.child("Cliques")
+    if found is None and cliques is not None:
+        found = number(cliques.text("Unicast Pointer") or _xml_entry(cliques))
+    return found if found is not None and found < CLIQUE_IDS else None
+
+
+def _xml_entry(cliques: Node) -> str | None:
+    entries = (e for e in cliques.all("clique_entry") if e.text("clique_type") == "Unicast Pointer")
+    return next((e.text("clique_id") for e in entries), None)
+
+
+def _health(block: Node | None) -> FabricHealth:
+    if block is None:
+        return FabricHealth()
+    return FabricHealth(
+        summary=block.text("Summary"),
+        bandwidth=block.text("Bandwidth"),
+        route_recovery=_flag(block, "Route Recovery in progress"),
+        route_unhealthy=_flag(block, "Route Unhealthy"),
+        access_timeout_recovery=_flag(block, "Access Timeout Recovery"),
+        incorrect_configuration=block.text("Incorrect Configuration"),
+        partition_assigned=_flag(block, "Partition Assigned"),
+        gfm_connected=yes_no(block.text("Global Fabric Manager State"), "Connected", "Disconnected"),
+    )
+
+
+def _flag(block: Node, name: str) -> bool | None:
+    return yes_no(block.text(name), "True", "False")
