@@ -1,0 +1,54 @@
+"""[engines.NAME] tables -> the build of each host: its own table's keys, else its pool's, else the general ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from llmgwctl.engines.base import Build
+from llmgwctl.inventory.context import At, Context
+from llmgwctl.inventory.schema import BuildTable, EngineTable
+from llmgwctl.model.host import Host
+
+Keys = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Builds:
+    """One engine: keys for everywhere, by pool, by host. A key that a narrower table lacks is that of the wider."""
+
+    general: Keys = field(default_factory=dict)
+    pools: Mapping[str, Keys] = field(default_factory=dict)
+    hosts: Mapping[str, Keys] = field(default_factory=dict)
+
+    def of(self, host: Host) -> Build:
+        return Build(**{**self.general, **self.pools.get(host.pool, {}), **self.hosts.get(host.name, {})})
+
+
+def known_engines() -> tuple[str, ...]:
+    from llmgwctl.engines import ENGINES
+
+    return tuple(ENGINES)
+
+
+def build(name: str, table: EngineTable, context: Context) -> Builds:
+    at: At = ("engines", name)
+    context.known_engine(name, at)
+    for pool in table.pools:
+        context.known_pool(pool, (*at, "pools", pool))
+    return Builds(_keys(table), {p: _keys(t) for p, t in table.pools.items()}, _by_host(table, at, context))
+
+
+def _keys(table: BuildTable) -> Keys:
+    return {k: v for k in ("path", "source", "distributed") if (v := getattr(table, k)) is not None}
+
+
+def _by_host(table: EngineTable, at: At, context: Context) -> Mapping[str, Keys]:
+    found: dict[str, Keys] = {}
+    for text, keys in table.hosts.items():
+        here = (*at, "hosts", text)
+        for host in context.known_hosts(text, here):
+            if host in found:
+                context.faults.add(here, f"host {host} stands in two tables of this engine")
+            found[host] = _keys(keys)
+    return found
