@@ -1,0 +1,148 @@
+# What the scripts that look after shards share. It is put in place of the line that names it before a script is sent.
+# Arguments of each script: root state_dir verb ... ("root" is empty in production, a simulated host's tree else).
+# shellcheck shell=sh disable=SC2034 # what is set here is used there
+
+# The account's own settings are kept: they belong to the engines, not to these scripts.
+own_path=${PATH-} own_lc_all=${LC_ALL-} own_umask=$(umask)
+PATH=${PATH:+$PATH:}/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin
+LC_ALL=C
+export PATH LC_ALL
+umask 077
+
+root=$1 state_dir=$2
+case $state_dir in \~/*) state_dir=$HOME/${state_dir#??} ;; esac
+uid=$(id -u)
+
+# Exit codes that the controller tells apart.
+HELD=10 LEFT=11 ALIVE=12 REFUSED=13 GONE=14
+
+die() {
+    code=$1
+    shift
+    printf '%s\n' "$*" >&2
+    exit "$code"
+}
+
+read_host() {
+    read -r boot_id <"$root/proc/sys/kernel/random/boot_id" || die 1 "the boot id cannot be read"
+    if [ -n "$root" ]; then read -r node <"$root/proc/sys/kernel/hostname"; else node=$(uname -n); fi
+    case $node in '' | .* | *[!A-Za-z0-9._-]*) die 1 "this host's name is not one: $node" ;; esac
+}
+
+# Whole seconds since boot: no wall clock, which may be wrong, decides about anything.
+read_uptime() {
+    read -r uptime _ <"$root/proc/uptime"
+    uptime=${uptime%%.*}
+}
+
+# Sets p_state, p_session and p_start of a process; 1: there is none, 2: it is there and not shown to this account.
+look_at() {
+    p_state='' p_session='' p_start=''
+    if ! read -r line 2>/dev/null <"/proc/$1/stat"; then
+        # hidepid: other accounts' processes are invisible, and then absence says nothing.
+        [ ! -d "/proc/$1" ] && [ -d /proc/1 ] && return 1
+        return 2
+    fi
+    # shellcheck disable=SC2086 # the fields after the name, which may itself hold blanks and brackets
+    set -- ${line##*) }
+    p_state=${1-} p_session=${4-} p_start=${20-}
+}
+
+# pid start: that very process runs (a zombie does not). 2: cannot be told.
+alive() {
+    look_at "$1" || return $?
+    [ "$p_start" = "$2" ] || return 1
+    case $p_state in Z | X | x) return 1 ;; esac
+}
+
+# NAME=VALUE: the pids of all processes that carry exactly this in their environment.
+carriers() {
+    grep -slzxF -e "$1" /proc/[0-9]*/environ | sed 's|^/proc/||; s|/environ$||'
+}
+
+# --- claims: machine-local, common to all accounts, gone at reboot ----------------------------------------------
+
+# A directory that is there already wins, so that root and others, who may create in different places, agree.
+find_claims() {
+    for claims in "$root/run/lock/llmgwctl" "$root/dev/shm/llmgwctl"; do
+        [ -d "$claims" ] && [ -w "$claims" ] && return 0
+    done
+    return 1
+}
+
+open_claims() {
+    if ! find_claims; then
+        for claims in "$root/run/lock/llmgwctl" "$root/dev/shm/llmgwctl"; do
+            mkdir -m 1777 "$claims" 2>/dev/null && break
+        done
+        find_claims || die 1 "no place for claims: neither $root/run/lock nor $root/dev/shm can be written"
+    fi
+    [ ! -L "$claims" ] || die "$REFUSED" "$claims is a symbolic link"
+    case $(stat -c %a "$claims") in
+        1777 | 3777) ;;
+        *) die "$REFUSED" "$claims is not mode 1777: whoever may write there could take claims of others" ;;
+    esac
+    # Opened for reading: with fs.protected_regular another account's file cannot be opened with O_CREAT here.
+    [ -e "$claims/claims.lock" ] || (umask 022 && set -C && : >"$claims/claims.lock") 2>/dev/null
+    [ ! -L "$claims/claims.lock" ] || die "$REFUSED" "$claims/claims.lock is a symbolic link"
+    exec 9<"$claims/claims.lock" || die 1 "$claims/claims.lock cannot be opened"
+    flock -w 30 9 || die 1 "$claims/claims.lock is held by another account's run for more than 30 s"
+}
+
+# Sets c_* from a claim file; fails for whatever is not a whole one. Bounded: the file may be a stranger's.
+read_claim() {
+    c_replica='' c_rank='' c_launch='' c_operator='' c_workstation='' c_created='' c_boot='' c_uptime=0 c_ended=0 c_procs=''
+    c_owner=$(stat -c %U "$1" 2>/dev/null)
+    if [ -L "$1" ] || [ ! -f "$1" ] || [ ! -r "$1" ]; then return 1; fi
+    while IFS= read -r line; do
+        value=${line#*=}
+        case $line in
+            replica=*) c_replica=$value ;;
+            rank=*) c_rank=$value ;;
+            launch=*) c_launch=$value ;;
+            operator=*) c_operator=$value ;;
+            workstation=*) c_workstation=$value ;;
+            created_at=*) c_created=$value ;;
+            boot_id=*) c_boot=$value ;;
+            uptime_s=*) c_uptime=$value ;;
+            ended_s=*) c_ended=$value ;;
+            proc=*) c_procs="$c_procs $value" ;;
+        esac
+    done <<END
+$(head -c 8192 "$1" | tr -d '\000')
+END
+    case $c_uptime$c_ended in *[!0-9]* | ????????????????*) return 1 ;; esac
+    [ -n "$c_replica" ] && [ -n "$c_launch" ] && [ -n "$c_boot" ]
+}
+
+# Whether a process of the claim just read lives; also 0 when that cannot be told, since a GPU is never taken on doubt.
+claim_lives() {
+    for proc in $c_procs; do
+        case $proc in *[!0-9:]* | :* | *: | *:*:*) return 0 ;; esac
+        alive "${proc%%:*}" "${proc#*:}"
+        [ $? = 1 ] || return 0
+    done
+    [ "$c_owner" = "$(id -un)" ] || [ "$uid" = 0 ] || return 1
+    [ -n "$(carriers "LLMGWCTL_SHARD=$c_replica.r$c_rank.$c_launch")" ]
+}
+
+# Whether the claim just read no longer binds: another boot, or ten minutes without a process.
+claim_stale() {
+    [ "$c_boot" = "$boot_id" ] || return 0
+    if [ "$c_ended" -gt "$c_uptime" ]; then c_uptime=$c_ended; fi
+    [ $((uptime - c_uptime)) -ge 600 ] || return 1
+    ! claim_lives
+}
+
+# Removes every claim of this launch; those of others, and of other launches, stay.
+drop_claims() {
+    for file in "$claims"/gpu-* "$claims"/slot-*; do
+        if read_claim "$file" && [ "$c_launch" = "$launch" ] && [ "$c_replica.$c_rank" = "$replica.$rank" ]; then
+            rm -f "$file" && file=${file##*/} && printf 'released\t%s\n' "${file%%~*}"
+        fi
+    done
+    for file in "$claims"/.new.*; do # left by a run that was killed: we hold the lock, so it is nobody's
+        [ ! -e "$file" ] || rm -f "$file" 2>/dev/null
+    done
+    return 0
+}
