@@ -59,6 +59,7 @@ class Imex:
     cmd_enabled: bool | None = None
     channels: tuple[ImexChannel, ...] = ()
     channel_major: int | None = None
+    files_why: str = ""  # not empty: unit, node list and channels could not be read, and an empty one says nothing
 
     @property
     def ready(self) -> bool:

@@ -1,0 +1,98 @@
+"""The connectivity table of `nvidia-imex-ctl -N`, as text or as JSON (-j): nodes, directed cells, domain word."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from llmgwctl.model.imex import ImexNode, ImexTable
+
+NODE = re.compile(
+    r"Node #(\d{1,5})\s+([-*]) (\S{1,255})(?: \*)?\s+- (\S{1,64})(?:\s+- Version: *(\S{0,64}))?(?:\s*- Hostname:.*)?"
+)
+ROW = re.compile(r"\d{1,5}(\s+\S{1,24})+")
+DOMAIN = re.compile(r"Domain State: *(\S{1,64})")
+LIMIT_NODES = 2048
+
+TOKENS = {
+    "CONNECTED": "C",
+    "NEVER_CONNECTED": "N",
+    "RECOVERING": "R",
+    "DISCONNECTED": "D",
+    "INVALID": "I",
+    "AUTHENTICATING": "A",
+    "VERSION_MISMATCH": "!V!",
+    "NODES_MISMATCH": "!M!",
+}
+"""Connection status in JSON -> cell of the text form. A word that is not here stands in the cell as it is: not `C`."""
+
+
+class NoTable(ValueError):
+    """There is no table in this text; str() says why."""
+
+
+def read_table(text: str) -> ImexTable:
+    """Either form, whatever stands before it. Raises NoTable."""
+    start = text.find("{")
+    if start >= 0 and "Nodes:" not in text[:start]:
+        return _json(text[start:])
+    return _text(text.replace("\r", "").split("\n"))
+
+
+def _text(lines: list[str]) -> ImexTable:
+    nodes, cells, domain = [], {}, ""
+    columns: list[int] | None = None
+    for line in (raw.strip() for raw in lines):
+        if (found := NODE.fullmatch(line)) is not None:
+            nodes.append(_node(found))
+        elif line.startswith("Nodes From\\To"):
+            columns = [int(c) for c in line.split()[2:] if c.isascii() and c.isdigit()]
+        elif (found := DOMAIN.fullmatch(line)) is not None:
+            domain = found[1]
+        elif columns is not None and ROW.fullmatch(line):
+            index, *tokens = line.split()
+            cells.update({(int(index), column): token for column, token in zip(columns, tokens, strict=False)})
+    if not nodes:
+        raise NoTable("no table in the answer")
+    if not domain:
+        raise NoTable("the table ends early")
+    return ImexTable(tuple(nodes[:LIMIT_NODES]), cells, domain)
+
+
+def _node(found: re.Match[str]) -> ImexNode:
+    """580 and later mark the local node as `* addr *`; 570 marks nobody, and then None is said of all."""
+    index, mark, host, status, version = found.groups()
+    return ImexNode(int(index), host, status, version or "", True if mark == "*" else None)
+
+
+def _json(text: str) -> ImexTable:
+    """One document (570's -q -a prints it twice: the first counts). Keys are not sorted, and a set may be partial."""
+    try:
+        document, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError) as e:
+        raise NoTable(f"the JSON of the table cannot be read: {str(e)[:80]}") from e
+    entries = document.get("nodes") if isinstance(document, dict) else None
+    if not isinstance(entries, dict) or not entries or not all(_plain(k, v) for k, v in entries.items()):
+        raise NoTable("the JSON has no table of nodes")
+    nodes = sorted((_json_node(int(key), entry) for key, entry in entries.items()), key=lambda n: n.index)
+    cells = {(int(i), j): token for i, entry in entries.items() for j, token in _json_row(entry.get("connections"))}
+    return ImexTable(tuple(nodes[:LIMIT_NODES]), cells, _word(document.get("status")))
+
+
+def _json_node(index: int, entry: dict[str, object]) -> ImexNode:
+    return ImexNode(index, _word(entry.get("host")), _word(entry.get("status")), _word(entry.get("version")))
+
+
+def _json_row(row: object) -> list[tuple[int, str]]:
+    if not isinstance(row, dict):
+        return []
+    words = [(int(key), _word(cell.get("status"))) for key, cell in row.items() if _plain(key, cell)]
+    return [(j, TOKENS.get(word, word)) for j, word in words]
+
+
+def _plain(key: str, entry: object) -> bool:
+    return isinstance(entry, dict) and key.isascii() and key.isdigit() and len(key) < 6
+
+
+def _word(value: object) -> str:
+    return value[:255] if isinstance(value, str) else ""
