@@ -90,7 +90,7 @@ def _why(tried: Tried, fleet: Fleet) -> str:
         return "; ".join(f"{c.fabric}: {c.why}" for c in tried.candidates[:4])
     if not any(not fleet.unfit(n) for n in fleet.facts):
         return "no host fits the profile"
-    return "too few hosts fit"
+    return next(iter(tried.host_reasons.values()), "too few hosts fit")
 
 
 def _short(why: str, done: int, count: int) -> str:

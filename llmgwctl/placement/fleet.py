@@ -72,6 +72,16 @@ class Fleet:
     def token(self, name: str) -> str:
         return self.map.verdicts[name].token or ""
 
+    def http_port(self, name: str) -> int | None:
+        """The first port of the profile's range that is free on a host."""
+        used = self.ports.get(name, set())
+        return next((p for p in range(self.profile.port_min, self.profile.port_max + 1) if p not in used), None)
+
+    def port_taken(self, name: str) -> str:
+        low, high = self.profile.port_min, self.profile.port_max
+        wanted = str(low) if low == high else f"{low}-{high}"
+        return f"port {wanted} is taken on {name}: give the profile a range, port = '{low}-{low + 15}'"
+
     def take(self, replica: ReplicaPlan) -> None:
         """Book a planned replica, so that the next one of this run goes elsewhere."""
         for shard in replica.shards:

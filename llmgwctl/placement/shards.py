@@ -141,12 +141,9 @@ def _one_range(ports: Sequence[Port]) -> str | None:
 
 def _ports(fleet: Fleet, hosts: Sequence[str], names: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """HTTP from the profile's range on the leader, the engine's own from a block that is free on every host."""
-    profile = fleet.profile
-    used = fleet.ports.get(hosts[0], set())
-    http = next((p for p in range(profile.port_min, profile.port_max + 1) if p not in used), None)
+    http = fleet.http_port(hosts[0])
     if http is None:
-        wanted = f"{profile.port_min}-{profile.port_max}" if profile.port_max != profile.port_min else profile.port_min
-        raise NoPlacement(f"port {wanted} is taken on {hosts[0]}: give the profile a range, port = '8000-8015'")
+        raise NoPlacement(fleet.port_taken(hosts[0]))
     base = _block(set().union(*(fleet.ports.get(h, set()) for h in hosts)))
     return (("http", http), *((n, base + i) for i, n in enumerate(names)))
 

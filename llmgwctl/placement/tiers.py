@@ -231,7 +231,8 @@ def try_tcp(fleet: Fleet) -> Tried:
     enough = [names for names in by_token.values() if len(names) >= need]
     if not enough:
         return Tried(None, (), {})
-    names = sorted(min(enough, key=lambda names: len(names)), key=lambda n: _in_domain(fleet, n))
+    tightest: list[str] = min(enough, key=len)
+    names = sorted(tightest, key=lambda n: _in_domain(fleet, n))
     warning = "over TCP on the management network: slow, for tests and emergencies"
     warnings = (warning,) if fleet.profile.gpus_per_node else ()
     return Tried(Choice("tcp", "", tuple(names[:need]), None, warnings), (), {})
@@ -239,7 +240,9 @@ def try_tcp(fleet: Fleet) -> Tried:
 
 def try_single(fleet: Fleet) -> Tried:
     """One host: outside multi-host domains, then trays that the NVLink tier cannot use, then the fullest domain."""
-    fitting = [n for n in fleet.facts if fleet.fits(n, "single-host")]
+    able = [n for n in fleet.facts if fleet.fits(n, "single-host")]
+    fitting = [n for n in able if fleet.http_port(n) is not None]
+    words = {n: fleet.port_taken(n) for n in able if n not in fitting}
     eligible_in: dict[str, int] = defaultdict(int)
     for n, verdict in fleet.map.verdicts.items():
         if verdict.domain and verdict.eligible and fleet.free(n):
@@ -252,4 +255,4 @@ def try_single(fleet: Fleet) -> Tried:
         return (kind, crowd, len(fleet.free(name)))
 
     best = min(fitting, key=rank, default=None)
-    return Tried(Choice("single-host", "", (best,)) if best else None, (), {})
+    return Tried(Choice("single-host", "", (best,)) if best else None, (), words)
