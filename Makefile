@@ -1,0 +1,43 @@
+# make demo   the whole main job on a simulated rack        make test   all quick tests
+# make check  lint + types + shell + tests                   make real   tests with real engines (slow, needs `make real-setup`)
+PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell command -v $(p) 2>/dev/null)))
+BIN := .venv/bin
+WORKERS ?= 2
+
+.PHONY: setup demo test check lint types shell real soak clean
+
+setup: .venv/.done
+
+.venv/.done: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "llmgwctl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@
+
+demo: setup
+	$(BIN)/llmgwctl demo
+
+test: setup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+shell:
+	shellcheck -s sh $$(git ls-files '*.sh' ':!:tests')
+
+check: lint types shell test
+
+real: setup
+	$(BIN)/python -m pytest -m real --override-ini addopts='-ra --strict-markers' tests/real
+
+soak: setup
+	$(BIN)/python -m pytest -m soak --override-ini addopts='-ra --strict-markers'
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
