@@ -1,6 +1,6 @@
 # What the scripts that look after shards share. It is put in place of the line that names it before a script is sent.
 # Arguments of each script: root state_dir verb ... ("root" is empty in production, a simulated host's tree else).
-# shellcheck shell=sh disable=SC2034 # what is set here is used there
+# shellcheck shell=sh disable=SC2034,SC2154 # what is set here is used there, and the other way round
 
 # The account's own settings are kept: they belong to the engines, not to these scripts.
 own_path=${PATH-} own_lc_all=${LC_ALL-} own_umask=$(umask)
@@ -58,6 +58,17 @@ alive() {
 # NAME=VALUE: the pids of all processes that carry exactly this in their environment.
 carriers() {
     grep -slzxF -e "$1" /proc/[0-9]*/environ | sed 's|^/proc/||; s|/environ$||'
+}
+
+# marker supervisor-pid: the processes of a launch, beside the supervisor's own. One that has lost its environment is
+# still in the session, whose number says so for certain only while the supervisor that made it lives.
+members() {
+    carriers "LLMGWCTL_SHARD=$1"
+    [ -n "$2" ] || return 0
+    grep -slE "^[0-9]+ \(.*\) [^ ] [0-9]+ [0-9]+ $2 " /proc/[0-9]*/stat | while IFS=/ read -r _ _ pid _; do
+        if [ "$pid" = "$2" ] || ! look_at "$pid" || [ "$p_session" != "$2" ] || [ "$p_state" = Z ]; then continue; fi
+        grep -qszxF -e "LLMGWCTL_SHARD=$1" -e "LLMGWCTL_SUPERVISOR=$1" "/proc/$pid/environ" || echo "$pid"
+    done
 }
 
 # --- claims: machine-local, common to all accounts, gone at reboot ----------------------------------------------

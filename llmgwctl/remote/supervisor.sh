@@ -1,0 +1,216 @@
+#!/bin/sh
+# Runs the commands of one shard, watches every one of them, and ends all when any of them ends, whatever its code.
+#
+# Arguments: root state_dir directory. Started by shard.sh in a session of its own; the directory holds spec.json, env,
+# unset, source, claims, grace, log_bytes, cmd.N/{name,argv,env,wait} and command.sh; it gets `pids`, `exit` and logs.
+. ./lib.sh
+
+# One text, read whole before anything runs: the file may be gone by then.
+main() {
+    cd "$1" || exit 1
+    read -r marker <./marker
+    read -r grace <./grace
+    read -r log_bytes <./log_bytes
+    read_host
+    keep_claims_copy
+    record supervisor $$
+    set_limits
+    trap 'told=1' TERM HUP INT
+    running='' next=0 told='' rounds=0
+    watch
+}
+
+# A process by pid and start time, here and in the claims, where other accounts can see that it lives.
+record() {
+    look_at "$2"
+    while IFS= read -r file; do
+        printf 'proc=%s:%s\n' "$2" "$p_start" >>"$file"
+    done <claims
+    case $1 in
+        supervisor) echo "supervisor $2 $p_start" >>pids ;;
+        *) echo "$1 $(cat "cmd.$1/name") $2 $p_start" >>pids ;;
+    esac
+}
+
+# Some systems empty /dev/shm of an account's files when its last login ends.
+keep_claims_copy() {
+    while IFS= read -r file; do cp "$file" "claim.${file##*/}"; done <claims
+}
+
+restore_claims() {
+    while IFS= read -r file; do
+        [ ! -e "$file" ] || continue
+        again=${file%/*}/.new.$$
+        [ -d "${file%/*}" ] || mkdir -m 1777 "${file%/*}"
+        {
+            cat "claim.${file##*/}"
+            sed 's/^.* \([0-9]*\) \([0-9]*\)$/proc=\1:\2/' pids
+        } >"$again"
+        chmod 644 "$again"
+        ln "$again" "$file"
+        rm -f "$again"
+    done <claims
+}
+
+# shellcheck disable=SC3045 # dash, bash and busybox all have these
+set_limits() {
+    ulimit -S -n "$(ulimit -H -n)"
+    ulimit -S -l "$(ulimit -H -l)"
+    ulimit -S -s 8192 || ulimit -S -s "$(ulimit -H -s)" # NCCL before 2.30 overruns a thread's unlimited stack
+}
+
+# --- the loop ---------------------------------------------------------------------------------------------------
+
+# Ends by itself: at the first end of a command, when told to, or when the directory is taken away.
+watch() {
+    while :; do
+        look_at_commands
+        if [ -e stopping ]; then
+            [ -n "$running" ] || break # whoever stops it does so in order
+        elif [ -n "$ended" ] || [ -n "$told" ] || [ ! -e spec.json ]; then
+            end_all
+            break
+        else
+            start_next
+        fi
+        nap
+    done
+    note_end
+}
+
+look_at_commands() {
+    ended='' still=''
+    for entry in $running; do
+        index=${entry%%:*} pid=${entry#*:} begun=${entry##*:}
+        pid=${pid%:*}
+        if alive "$pid" "$begun"; then
+            still="$still $entry"
+        else
+            wait "$pid"
+            note_exit "$index" $?
+            ended=$index
+        fi
+    done
+    running=$still
+}
+
+# The first end is what went wrong with the shard; the ends of the others follow from it.
+note_exit() {
+    read -r title <"cmd.$1/name"
+    read_uptime
+    {
+        echo "name=$title"
+        echo "code=$2"
+        echo "at=$(date -u +%Y-%m-%dT%H:%M:%SZ)"
+        echo "uptime_s=$uptime"
+    } >.exit
+    cp .exit "cmd.$1/exit"
+    if [ -e ./exit ] || [ -e stopping ]; then rm -f .exit; else mv .exit ./exit; fi
+    echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $title ended with code $2"
+}
+
+start_next() {
+    [ -d "cmd.$next" ] || return 0
+    if [ -e "cmd.$next/wait" ] && [ ! -e "go.$next" ]; then return 0; fi
+    start_command "$next"
+    next=$((next + 1))
+}
+
+nap() {
+    rounds=$((rounds + 1))
+    if [ "$rounds" -lt 1000 ]; then pause=0.25; else pause=1; fi
+    [ $((rounds % 30)) -ne 0 ] || restore_claims
+    sleep $pause & # waited for, so that a signal is heard at once
+    wait $!
+}
+
+# --- a command and its log --------------------------------------------------------------------------------------
+
+# Both ends are open before either side runs, so that neither can block in open; the name is then gone.
+start_command() {
+    pipe=cmd.$1/pipe
+    if ! mkfifo "$pipe"; then
+        note_exit "$1" 126
+        told=1
+        return
+    fi
+    # shellcheck disable=SC2094 # three ends of one pipe
+    exec 4<>"$pipe" 5<"$pipe" 6>"$pipe"
+    rm -f "$pipe"
+    keep_log "cmd.$1/log" <&5 4>&- 5<&- 6>&- &
+    run_command "$1" </dev/null >&6 2>&1 4>&- 5<&- 6>&- &
+    pid=$!
+    exec 4>&- 5<&- 6>&-
+    record "$1" "$pid"
+    running="$running $1:$pid:$p_start"
+}
+
+# The engine's own `source` file is often written for bash.
+run_command() {
+    shell='sh'
+    if [ -s source ] && command -v bash >/dev/null; then shell=bash; fi
+    PATH=${own_path:-$PATH} LC_ALL=$own_lc_all LLMGWCTL_SHARD=$marker
+    [ -n "$LC_ALL" ] || unset LC_ALL
+    unset LLMGWCTL_SUPERVISOR
+    # Python's setproctitle, which engines use, overwrites the environment that /proc shows unless this is set.
+    SPT_NOENV=1
+    export LLMGWCTL_SHARD SPT_NOENV
+    umask "$own_umask"
+    exec "$shell" ./command.sh "$1"
+}
+
+# The first part stays, of the rest the newest; with a full disk the engine runs on and its words are lost.
+keep_log() {
+    unbuffered=''
+    if command -v stdbuf >/dev/null; then unbuffered='stdbuf -o0'; fi
+    part=$1
+    while :; do
+        # shellcheck disable=SC2086 # two words, or none
+        if $unbuffered head -c "$log_bytes" >"$part"; then
+            [ "$(wc -c <"$part")" -ge "$log_bytes" ] || return 0 # the last writer has closed it
+            if [ "$part" = "$1.new" ]; then mv "$1.new" "$1.old"; fi
+        else
+            timeout 10 cat >/dev/null
+            [ $? = 124 ] || return 0
+        fi
+        part=$1.new
+    done
+}
+
+# --- the end ----------------------------------------------------------------------------------------------------
+
+end_all() {
+    trap '' TERM HUP INT
+    if [ ! -e ./exit ]; then
+        read_uptime
+        printf 'name=supervisor\ncode=143\nat=%s\nuptime_s=%s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$uptime" >./exit
+    fi
+    for entry in $running; do
+        pid=${entry#*:}
+        if alive "${pid%:*}" "${entry##*:}"; then kill "${pid%:*}"; fi
+    done
+    read_uptime
+    deadline=$((uptime + grace)) tries=0
+    while rest=$(members "$marker" $$) && [ -n "$rest" ] && [ "$tries" -lt 50 ]; do
+        sleep 0.25
+        read_uptime
+        if [ "$uptime" -ge "$deadline" ]; then
+            # shellcheck disable=SC2086 # a list of pids
+            kill -s KILL $rest
+            tries=$((tries + 1))
+        fi
+    done
+    look_at_commands
+}
+
+# From here on the claims grow stale.
+note_end() {
+    read_uptime
+    while IFS= read -r file; do
+        if [ -e "$file" ]; then echo "ended_s=$uptime" >>"$file"; fi
+    done <claims
+    wait # for the logs
+}
+
+main "$3"
+exit
