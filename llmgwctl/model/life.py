@@ -47,6 +47,9 @@ class ShardRecord:
     boot_matches: bool = True
     log_bytes: int = 0
     started_uptime_s: float | None = None
+    ended: tuple[tuple[str, str], ...] = ()  # of the first process that ended: name, code, at, uptime_s
+    ready: dict[str, object] | None = None  # what the controller recorded when it served: endpoint, transport, at
+    carried: bool = False  # some process carries the marker of this launch, recorded or not
 
     def text(self, key: str) -> str:
         value = self.spec.get(key, "")

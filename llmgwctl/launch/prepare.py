@@ -1,0 +1,194 @@
+"""From a planned replica to what each host is handed: spec, environment, commands, files. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from llmgwctl.engines.base import Build, Command, Engine, ShardContext, Stop
+from llmgwctl.engines.env import environment, removed
+from llmgwctl.model.errors import InventoryError
+from llmgwctl.model.host import Host
+from llmgwctl.model.launch import EnvVar, Operator
+from llmgwctl.model.life import SPEC_SCHEMA
+from llmgwctl.model.plan import ReplicaPlan, ShardPlan
+from llmgwctl.model.profile import Profile
+from llmgwctl.remote import script_text
+
+LOG_BYTES = 4 * 1024 * 1024  # of the first part, and of each of the two newest ones
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+# Files of a shard's directory that belong to the scripts: no engine file may have such a name.
+_OURS = frozenset(
+    "spec.json env unset source grace log_bytes claims marker boot pids exit ready stopping supervisor.sh command.sh "
+    "supervisor.log".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One shard, ready to be handed to its host."""
+
+    host: Host
+    shard: ShardPlan
+    replica: str
+    launch: str
+    operator: Operator
+    created_at: str
+    keys: tuple[str, ...]
+    spec: dict[str, object]
+    commands: tuple[Command, ...]
+    files: tuple[tuple[str, bytes], ...]
+
+    @property
+    def rank(self) -> int:
+        return self.shard.rank
+
+    @property
+    def payload(self) -> bytes:
+        """What shard.sh reads: a header line before the bytes of each file, and `end` so that half is not taken for all."""
+        parts = [b"file %s %d\n%s" % (name.encode(), len(data), data) for name, data in self.files]
+        return b"".join(parts) + b"end\n"
+
+
+def prepare(
+    replica: ReplicaPlan,
+    profile: Profile,
+    engine: Engine,
+    hosts: Mapping[str, Host],
+    builds: Mapping[str, Build],
+    operator: Operator,
+    launch: str,
+    created_at: str,
+    api_key: str = "",
+    log_bytes: int = LOG_BYTES,
+) -> tuple[Prepared, ...]:
+    """All shards of a replica. `launch` names this one start; `created_at` is UTC, ISO 8601."""
+    made = []
+    for shard in replica.shards:
+        ctx = ShardContext(replica, shard, profile, builds.get(shard.host, Build()))
+        env = (*environment(ctx, engine), *_api_key(engine, api_key))
+        spec = _spec(ctx, engine, hosts, operator, launch, created_at)
+        commands = engine.commands(ctx)
+        files = (*_shard_files(ctx, spec, env, log_bytes), *_command_files(commands), *_engine_files(ctx, engine))
+        keys = tuple(f"gpu-{u}" for u in shard.gpu_uuids) or (f"slot-{replica.id}",)
+        made.append(
+            Prepared(hosts[shard.host], shard, replica.id, launch, operator, created_at, keys, spec, commands, files)
+        )
+    return tuple(made)
+
+
+def fingerprint(profile: Profile) -> str:
+    """Changes when the profile does, but not with the number of its replicas."""
+    told = {k: v for k, v in asdict(profile).items() if k != "replicas"}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def endpoint(replica: ReplicaPlan) -> str:
+    address = replica.leader.address
+    return f"http://{f'[{address}]' if ':' in address else address}:{replica.port('http')}"
+
+
+def _spec(
+    ctx: ShardContext, engine: Engine, hosts: Mapping[str, Host], operator: Operator, launch: str, created_at: str
+) -> dict[str, object]:
+    replica, shard, profile = ctx.replica, ctx.shard, ctx.profile
+    return {
+        "schema": SPEC_SCHEMA,
+        "replica": replica.id,
+        "rank": shard.rank,
+        "launch": launch,
+        "profile": profile.name,
+        "profile_fingerprint": fingerprint(profile),
+        "pool": hosts[shard.host].pool,
+        "engine": engine.name,
+        "model": profile.model_name,
+        "host": shard.host,
+        "tier": replica.tier,
+        "fabric": replica.fabric,
+        "gpus": list(shard.gpus),
+        "gpu_uuids": list(shard.gpu_uuids),
+        "hcas": list(shard.hcas),
+        "interface": shard.interface,
+        "address": shard.address,
+        "ports": dict(replica.ports),
+        "endpoint": endpoint(replica),
+        "health_path": engine.health_path,
+        "models_path": engine.models_path,
+        "metrics_path": engine.metrics_path,
+        "stop": stop_rule(engine.stop, profile),
+        "ready_timeout_s": profile.ready_timeout_s,
+        "shards": [{"rank": s.rank, "host": s.host, "gpus": list(s.gpus)} for s in replica.shards],
+        "operator": operator.name,
+        "workstation": operator.workstation,
+        "created_at": created_at,
+    }
+
+
+def stop_rule(stop: Stop, profile: Profile) -> dict[str, object]:
+    name = signal.Signals(stop.signal).name.removeprefix("SIG")
+    return {"leader_first": stop.leader_first, "signal": name, "grace_s": profile.stop_grace_s}
+
+
+def _api_key(engine: Engine, key: str) -> tuple[EnvVar, ...]:
+    if not key or not engine.api_key_env:
+        return ()
+    return (EnvVar(engine.api_key_env, key, "the profile's API key", secret=True),)
+
+
+def _shard_files(
+    ctx: ShardContext, spec: dict[str, object], env: Sequence[EnvVar], log_bytes: int
+) -> tuple[tuple[str, bytes], ...]:
+    where = f"[profiles.{ctx.profile.name}]"
+    return (
+        ("spec.json", json.dumps(spec, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"),
+        ("env", _env_lines(where, [(v.name, v.value) for v in env])),
+        ("unset", _lines(where, removed(ctx))),
+        ("source", _lines(where, [ctx.build.source] if ctx.build.source else [])),
+        ("grace", f"{ctx.profile.stop_grace_s}\n".encode()),
+        ("log_bytes", f"{log_bytes}\n".encode()),
+        ("supervisor.sh", script_text("supervisor.sh").encode()),
+        ("command.sh", script_text("command.sh").encode()),
+    )
+
+
+def _command_files(commands: Sequence[Command]) -> tuple[tuple[str, bytes], ...]:
+    made: list[tuple[str, bytes]] = []
+    for i, c in enumerate(commands):
+        if not _FILE.match(c.name):
+            raise InventoryError(f"a command's name must be a plain word: {c.name!r}")
+        made.append((f"cmd.{i}/name", f"{c.name}\n".encode()))
+        made.append((f"cmd.{i}/argv", _lines(f"command {c.name}", c.argv)))
+        made.append((f"cmd.{i}/env", _env_lines(f"command {c.name}", c.env)))
+        if c.waits:
+            made.append((f"cmd.{i}/wait", _lines(c.name, [f"{w.address} {w.port}" for w in c.waits])))
+    return tuple(made)
+
+
+def _engine_files(ctx: ShardContext, engine: Engine) -> tuple[tuple[str, bytes], ...]:
+    files = engine.files(ctx)
+    for name in files:
+        if name in _OURS or name.startswith(("cmd.", "go.", "claim.")) or not _FILE.match(name):
+            raise InventoryError(f"engine {engine.name}: a file of a shard cannot be named {name!r}")
+    return tuple((name, text.encode()) for name, text in files.items())
+
+
+def _env_lines(where: str, variables: Sequence[tuple[str, str]]) -> bytes:
+    for name, _ in variables:
+        if not _NAME.match(name):
+            raise InventoryError(f"{where}: not the name of a variable: {name!r}")
+    return _lines(where, [f"{name}={value}" for name, value in variables])
+
+
+def _lines(where: str, words: Sequence[str]) -> bytes:
+    """One word a line: so none may hold a line break, nor the NUL that ends every word for the kernel."""
+    for word in words:
+        if "\n" in word or "\0" in word:
+            raise InventoryError(
+                f"{where}: a line break or NUL in a value cannot be handed to a program: {word[:40]!r}"
+            )
+    return "".join(f"{word}\n" for word in words).encode("utf-8", "surrogateescape")

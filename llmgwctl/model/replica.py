@@ -1,0 +1,54 @@
+"""A replica as the hosts tell of it: one state, and what each of its shards is doing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["starting", "ready", "failed", "unknown"]
+SHARD_STATES = ("running", "starting", "stopping", "exited", "gone", "rebooted", "claimed", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """One rank. `state`: one of SHARD_STATES; "claimed": it holds a claim and no process was ever started.
+
+    `known_newer`: the spec was written by a newer llmgwctl: shown, never touched.
+    """
+
+    rank: int
+    host: str
+    state: str
+    pid: int | None = None
+    gpus: tuple[int, ...] = ()
+    exit_code: int | None = None
+    why: str = ""
+    account: str = ""
+    known_newer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """One launch of a replica. `why` says in words what is wrong when it is neither starting nor ready."""
+
+    id: str
+    launch: str
+    state: State
+    shards: tuple[ShardState, ...]
+    profile: str = ""
+    engine: str = ""
+    endpoint: str = ""
+    fabric: str = ""
+    tier: str = ""
+    transport: str = ""
+    pool: str = ""
+    fingerprint: str = ""
+    model: str = ""
+    operator: str = ""
+    created_at: str = ""
+    why: str = ""
+
+    @property
+    def stuck(self) -> bool:
+        """Claims without anything that could become a process: the llmgwctl that made them is gone or not yet there."""
+        return self.state == "starting" and any(s.state == "claimed" for s in self.shards)

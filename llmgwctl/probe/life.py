@@ -1,0 +1,198 @@
+"""The claims of all accounts on a host and the shards of this one, with what lives of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from llmgwctl.model.life import SPEC_SCHEMA, Claim, HostLife, Process, ShardRecord
+from llmgwctl.model.reading import Reading, broken, ok
+from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
+
+STALE_S = 600  # without a process; by the host's own uptime
+_MARKER = re.compile(r"(?P<replica>[A-Za-z0-9._-]+)\.r(?P<rank>\d{1,6})\.(?P<launch>[A-Za-z0-9-]+)")
+
+
+@dataclass
+class Block:
+    """A line that the script said, with the words after it and the indented lines of a file below it."""
+
+    word: str
+    rest: str
+    body: list[str] = field(default_factory=list)
+
+    def pairs(self) -> dict[str, str]:
+        return dict(line.split("=", 1) for line in self.body if "=" in line)
+
+
+def parse(outputs: dict[str, Output]) -> Reading[object]:
+    said = outputs.get("life", NOT_SAVED)
+    if (why := failure(said)) is not None:
+        return broken(why)
+    if said.exit_code != 0:
+        return broken(f"exit code {said.exit_code}: {said.stderr.strip()[:200]}")
+    blocks = list(_blocks(said.stdout))
+    about = {b.word: b.rest for b in blocks if b.word in ("boot_id", "uptime_s", "node", "account")}
+    if "boot_id" not in about or "uptime_s" not in about:
+        return broken("neither boot id nor uptime was said")
+    return ok(_Reader(about["boot_id"], float(about["uptime_s"])).read(blocks))
+
+
+def _blocks(text: str) -> Iterator[Block]:
+    """By line feed alone: other line breaks of Unicode inside a file's content are no new line of ours."""
+    block: Block | None = None
+    for line in text.split("\n"):
+        if line.startswith("  "):
+            if block:
+                block.body.append(line[2:])
+        elif line:
+            if block:
+                yield block
+            word, _, rest = line.partition(" ")
+            block = Block(word, rest)
+    if block:
+        yield block
+
+
+@dataclass
+class _Reader:
+    boot_id: str
+    uptime_s: float
+    claims: list[Claim] = field(default_factory=list)
+    shards: list[ShardRecord] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    carriers: dict[str, int] = field(default_factory=dict)  # marker -> one pid
+
+    def read(self, blocks: list[Block]) -> HostLife:
+        groups: list[list[Block]] = []
+        for block in blocks:
+            if block.word == "carrier":
+                pid, _, marker = block.rest.partition(" ")
+                self.carriers.setdefault(marker, int(pid))
+            elif block.word in ("claim", "blocked", "shard", "unreadable"):
+                groups.append([block])
+            elif groups:
+                groups[-1].append(block)
+        for first, *more in groups:
+            self._group(first, more)
+        self._orphans()
+        return HostLife(
+            tuple(self.claims), tuple(self.shards), tuple(self.unreadable), uptime_s=self.uptime_s, boot_id=self.boot_id
+        )
+
+    def _group(self, first: Block, more: list[Block]) -> None:
+        if first.word == "unreadable":
+            self.unreadable.append(first.rest)
+        elif first.word == "shard":
+            self._shard(first, more)
+        else:
+            self._claim(first, more)
+
+    # --- claims
+
+    def _claim(self, first: Block, more: list[Block]) -> None:
+        name, _, owner = first.rest.partition(" owner=")
+        key = name.split("~")[0]
+        told = first.pairs()
+        try:
+            made = Claim(
+                key=key,
+                replica=told["replica"],
+                rank=int(told["rank"]),
+                launch=told["launch"],
+                operator=told.get("operator", ""),
+                workstation=told.get("workstation", ""),
+                account=owner,
+                created_at=told.get("created_at", ""),
+                boot_id=told["boot_id"],
+                uptime_s=float(told["uptime_s"]),
+            )
+        except (KeyError, ValueError):
+            # It keeps the GPU all the same: nobody can claim it while the file is there.
+            self.unreadable.append(f"claim {name} of account {owner}: not whole, or none of ours")
+            self.claims.append(Claim(key, "", -1, "", account=owner))
+            return
+        alive = any(b.word == "process" and not b.rest.endswith(" dead") for b in more)
+        alive = made.boot_id == self.boot_id and (
+            alive or _marker(made.replica, made.rank, made.launch) in self.carriers
+        )
+        since = max(made.uptime_s, _number(told.get("ended_s", "0")))
+        idle = not alive and self.uptime_s - since >= STALE_S
+        self.claims.append(replace(made, alive=alive, stale=made.boot_id != self.boot_id or idle))
+
+    # --- shards
+
+    def _shard(self, first: Block, more: list[Block]) -> None:
+        directory, _, boot = first.rest.partition(" boot=")
+        spec = _json("\n".join(first.body))
+        if spec is None:
+            self.unreadable.append(f"{directory}: its spec is not whole")
+            return
+        same = boot == self.boot_id
+        words = {b.word: b for b in more}
+        marker = _marker(str(spec.get("replica")), spec.get("rank"), str(spec.get("launch")))
+        self.shards.append(
+            ShardRecord(
+                directory=directory,
+                spec=spec,
+                processes=_processes(more, same),
+                supervisor_alive=same and "supervisor" in words and not words["supervisor"].rest.endswith(" dead"),
+                stopping="stopping" in words,
+                boot_matches=same,
+                log_bytes=int(_number(words["log"].rest)) if "log" in words else 0,
+                ended=tuple(words["exit"].pairs().items()) if "exit" in words else (),
+                ready=_json("\n".join(words["ready"].body)) if "ready" in words else None,
+                carried=same and marker in self.carriers,
+            )
+        )
+
+    def _orphans(self) -> None:
+        """Processes of ours of which no directory tells: they are shown all the same, so that stop finds them."""
+        told = {_marker(s.replica, s.rank, s.launch) for s in self.shards}
+        for marker, pid in self.carriers.items():
+            if marker not in told and (m := _MARKER.fullmatch(marker)):
+                spec = {"schema": SPEC_SCHEMA, "replica": m["replica"], "rank": int(m["rank"]), "launch": m["launch"]}
+                self.shards.append(ShardRecord("", spec, (Process("?", pid, "running"),), carried=True))
+
+
+def _processes(more: list[Block], same_boot: bool) -> tuple[Process, ...]:
+    mains = {}
+    for block in more:
+        if block.word == "main":
+            index, _, pid, life = block.rest.split(" ")
+            mains[index] = (int(pid), life)
+    return tuple(_process(b.rest, mains, same_boot) for b in more if b.word == "command")
+
+
+def _process(words: str, mains: dict[str, tuple[int, str]], same_boot: bool) -> Process:
+    index, name, code = words.split(" ")
+    pid, life = mains.get(index, (None, "none"))
+    if code:
+        return Process(name, pid, "exited", int(code))
+    if pid is None:
+        return Process(name, None, "waiting")
+    return Process(name, pid, "running" if same_boot and life != "dead" else "gone")
+
+
+def _marker(replica: str, rank: object, launch: str) -> str:
+    return f"{replica}.r{rank}.{launch}"
+
+
+def _json(text: str) -> dict[str, object] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+PROBE = Probe("life", (Section("life", "sys", 20, script="life.sh"),), parse, fabric_set=True)
