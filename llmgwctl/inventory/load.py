@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,11 @@ def loads(text: str, path: Path) -> Inventory:
     inventory = _build(document, faults, path)
     faults.raise_if_any()
     return inventory
+
+
+def of_names(names: Sequence[str], ssh: SshSettings | None = None) -> Inventory:
+    """An inventory without a file: hosts of which nothing is known but their names."""
+    return Inventory(None, tuple(Host(name, order=i) for i, name in enumerate(names)), ssh or SshSettings())
 
 
 def _parsed(text: str, path: Path) -> dict[str, Any]:

@@ -34,6 +34,10 @@ def name(text: str) -> str:
     return text
 
 
+def is_name(text: str) -> bool:
+    return NAME.fullmatch(text) is not None
+
+
 def address(text: str) -> str:
     if not _ADDRESS.fullmatch(text) or text.startswith("-"):
         raise ValueError(f"{text[:60]!r} is neither an address nor a host name")

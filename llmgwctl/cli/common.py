@@ -1,0 +1,232 @@
+"""What every command shares: its options, and the steps from an inventory to a snapshot. Light to import."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from llmgwctl.cli import forget
+
+if TYPE_CHECKING:
+    from llmgwctl.inventory import Inventory
+    from llmgwctl.model.host import Host, Snapshot
+    from llmgwctl.probe.base import Probe
+    from llmgwctl.render.text import Look
+    from llmgwctl.transport.base import Transport
+
+T = TypeVar("T")
+MAX_WIDTH = 160
+
+InventoryOption = Annotated[
+    Path | None,
+    typer.Option("--inventory", "-i", metavar="FILE", help="The inventory. Default: $LLMGWCTL_INVENTORY, "
+                 "./inventory.toml, ~/.config/llmgwctl/inventory.toml.", show_default=False),
+]  # fmt: skip
+HostsOption = Annotated[
+    str | None, typer.Option("--hosts", "-w", metavar="NODESET", help="Only these hosts: r1-t[01-04],r2-t07.")
+]
+PoolOption = Annotated[str | None, typer.Option("--pool", metavar="POOL", help="Only the hosts of this pool.")]
+FromOption = Annotated[
+    Path | None,
+    typer.Option("--from", metavar="DIR", help="Answer from a saved bundle (probe --save) instead of SSH."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the whole answer as one JSON document.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more: also what is fine.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The shared options as given. `quiet` and `verbose` change what is said, never what is done."""
+
+    inventory: Path | None = None
+    hosts: str | None = None
+    pool: str | None = None
+    bundle: Path | None = None
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+
+def shared(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes `asked: Asked` gets the shared options on its command line in place of it.
+
+    They may also stand before the command (llmgwctl -i FILE nvlink); what stands after it wins.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    own = [p.replace(annotation=hints[p.name]) for p in signature(command).parameters.values() if p.name != "asked"]
+
+    @wraps(command)
+    def with_options(ctx: typer.Context, **given: Any) -> None:
+        here = {name: value for name in SHARED if (value := given.pop(name))}
+        command(asked=replace(ctx.obj or Asked(), **here), **given)
+
+    context = Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    return with_signature(with_options, [context, *own, *shared_parameters()])
+
+
+def shared_parameters() -> list[Parameter]:
+    return [Parameter(n, Parameter.KEYWORD_ONLY, default=d, annotation=a) for n, (a, d) in SHARED.items()]
+
+
+def with_signature(function: Callable[..., None], parameters: list[Parameter]) -> Callable[..., None]:
+    """What typer reads instead of the function's own signature."""
+    function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {p.name: p.annotation for p in parameters}
+    return function
+
+
+SHARED: dict[str, tuple[Any, Any]] = {
+    "inventory": (InventoryOption, None),
+    "hosts": (HostsOption, None),
+    "pool": (PoolOption, None),
+    "bundle": (FromOption, None),
+    "json": (JsonOption, False),
+    "quiet": (QuietOption, False),
+    "verbose": (VerboseOption, False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An inventory, the hosts that were chosen from it, and the way to them."""
+
+    asked: Asked
+    inventory: Inventory
+    hosts: tuple[Host, ...]
+    transport: Transport
+
+    def note(self, text: str) -> None:
+        """A sentence for people, on stderr."""
+        if not self.asked.quiet:
+            note(text)
+
+    async def collect(
+        self, hosts: Sequence[Host] | None = None, probes: Sequence[Probe] | None = None, doing: str = "reading hosts"
+    ) -> Snapshot:
+        """Read hosts (all that were chosen, unless told), with a progress bar on a terminal."""
+        from llmgwctl.collect import collect
+
+        wanted = self.hosts if hosts is None else tuple(hosts)
+        with progress(doing, len(wanted), quiet=self.asked.quiet) as step:
+            return await collect(wanted, self.transport, probes, on_host=lambda facts: step(facts.host.name))
+
+
+@asynccontextmanager
+async def session(asked: Asked) -> AsyncIterator[Session]:
+    """Load the inventory, choose the hosts, open the transport; everything is closed at the end."""
+    inventory = load_inventory(asked)
+    hosts = inventory.select(asked.hosts, asked.pool)
+    transport = open_transport(asked, inventory)
+    try:
+        yield Session(asked, inventory, hosts, transport)
+    finally:
+        await transport.close()
+
+
+def load_inventory(asked: Asked) -> Inventory:
+    """The inventory of -i and its defaults. A bundle of hosts that nobody listed is an inventory by itself."""
+    from llmgwctl.inventory import default_path, load
+    from llmgwctl.model.errors import InventoryError
+
+    try:
+        path = default_path(asked.inventory, os.environ, Path.cwd(), Path.home())
+    except InventoryError:
+        if asked.bundle is None:
+            raise
+        return bundled_inventory(asked.bundle)
+    found = load(path)
+    if asked.bundle is None or asked.inventory is not None:
+        return found
+    bundled = bundled_inventory(asked.bundle)
+    shared = {h.name for h in found.hosts} & {h.name for h in bundled.hosts}
+    return found if shared else bundled
+
+
+def bundled_inventory(directory: Path) -> Inventory:
+    """The hosts of a bundle, in the order of their names, as an inventory without a file."""
+    from llmgwctl.inventory import is_name, of_names
+    from llmgwctl.model.errors import UsageError
+
+    found = directory.iterdir() if directory.is_dir() else ()
+    names = sorted(d.name for d in found if d.is_dir() and is_name(d.name))
+    if not names:
+        raise UsageError(f"--from {directory}: no bundle: it holds no folder of a host (`probe --save DIR` writes one)")
+    return of_names(names)
+
+
+def open_transport(asked: Asked, inventory: Inventory) -> Transport:
+    if asked.bundle is not None:
+        from llmgwctl.transport.replay import Replay
+
+        return Replay(asked.bundle)
+    from llmgwctl.transport.ssh import Ssh
+
+    return Ssh(inventory.ssh)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine to its end; Ctrl-C cancels it, and its clean-up still runs."""
+    return asyncio.run(work)
+
+
+def out(text: str) -> None:
+    """The result, on stdout. A reader that went away does not change the exit code."""
+    try:
+        sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        forget(sys.stdout)
+
+
+def out_json(document: object) -> None:
+    out(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def note(text: str) -> None:
+    """Everything that is not the result, on stderr."""
+    typer.echo(text, err=True)
+
+
+def look() -> Look:
+    """How stdout is: colours on a terminal unless NO_COLOR, the width of the terminal, its alphabet."""
+    from shutil import get_terminal_size
+
+    from llmgwctl.render.text import Look
+
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    width = min(get_terminal_size((100, 24)).columns, MAX_WIDTH)
+    letters = (sys.stdout.encoding or "ascii").lower().replace("-", "")
+    return Look(width, color, letters.startswith("utf"))
+
+
+@contextmanager
+def progress(doing: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr, where that is a terminal; call what it gives once a thing is done, with its name."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _name: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(doing, total=total)
+        yield lambda name: bar.update(task, advance=1, description=f"{doing}: {name}")
+
+
+def finish(code: int) -> None:
+    """End a command with its exit code."""
+    if code:
+        raise typer.Exit(code)

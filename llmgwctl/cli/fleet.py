@@ -1,0 +1,188 @@
+"""Commands that look at the fleet: hosts, probe, nvlink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from llmgwctl.cli.common import (
+    Asked,
+    Session,
+    finish,
+    look,
+    out,
+    out_json,
+    run,
+    session,
+    shared,
+)
+
+if TYPE_CHECKING:
+    from llmgwctl.model.fabric import FabricMap
+    from llmgwctl.model.host import Snapshot
+    from llmgwctl.probe.base import Section
+
+COULD_NOT_TELL = 3
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(hosts)
+    app.command()(probe)
+    app.command()(nvlink)
+
+
+@shared
+def hosts(
+    *,
+    asked: Asked,
+    check: Annotated[bool, typer.Option("--check", help="Also try to reach each of them.")] = False,
+) -> None:
+    """List the hosts of the inventory, folded into ranges.
+
+    Example: llmgwctl hosts --check -w 'r1-t[01-18]'
+
+    Exit code 3 when --check could not reach one of them.
+    """
+    run(_hosts(asked, check=check))
+
+
+async def _hosts(asked: Asked, *, check: bool) -> None:
+    from llmgwctl.render import fleet as render
+
+    async with session(asked) as s:
+        states = None
+        if check:
+            from llmgwctl.probe import system
+
+            snapshot = await s.collect(probes=(system.PROBE,), doing="reaching hosts")
+            states = {f.host.name: "reachable" if f.reachable.ok else f.reachable.why for f in snapshot.hosts}
+    if asked.json:
+        out_json(render.hosts_document(s.hosts, states))
+    else:
+        out(render.hosts(s.hosts, states, look()))
+    finish(COULD_NOT_TELL if states and set(states.values()) != {"reachable"} else 0)
+
+
+@shared
+def probe(
+    *,
+    asked: Asked,
+    host: Annotated[str | None, typer.Argument(metavar="HOST", help="One host, or a range; default: all.")] = None,
+    raw: Annotated[
+        str | None,
+        typer.Option("--raw", metavar="SECTION", help="Print what the host said in one section, unchanged."),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="DIR", help="Write what the hosts said as a bundle, for --from.")
+    ] = None,
+) -> None:
+    """Read hosts: GPUs, NVLink fabric, IMEX, adapters, network. Equal hosts stand on one line.
+
+    Example: llmgwctl probe r1-t01 --raw nvidia-smi-q
+
+    --json has every reading with its state: ok, absent or broken (and why). Exit code 3 when something that matters
+    could not be read.
+    """
+    if host is not None and asked.hosts is not None:
+        raise typer.BadParameter("HOST and -w both say which hosts: give one of them")
+    asked = replace(asked, hosts=host or asked.hosts)
+    if raw is not None:
+        run(_raw(asked, raw))
+    else:
+        run(_probe(asked, save))
+
+
+async def _probe(asked: Asked, save: Path | None) -> None:
+    from llmgwctl.render import fleet as render
+    from llmgwctl.render import json as documents
+
+    async with session(asked) as s:
+        snapshot = await s.collect(save=save)
+        fmap = mapped(s, snapshot)
+    if save is not None:
+        s.note(f"saved to {save}: llmgwctl nvlink --from {save} shows it again")
+    if asked.json:
+        out_json(documents.probe(snapshot))
+    else:
+        out(render.probed(snapshot, look()))
+    finish(unsure(s, fmap))
+
+
+async def _raw(asked: Asked, name: str) -> None:
+    """What one section of one host said: its stdout to stdout, its stderr to stderr."""
+    from llmgwctl.inventory import nearest
+    from llmgwctl.model.errors import UsageError
+    from llmgwctl.probe import PROBES
+    from llmgwctl.probe.base import failure
+
+    sections = {section.name: section for p in PROBES for section in p.sections}
+    wanted = sections.get(name.removesuffix(".txt"))
+    if wanted is None:
+        raise UsageError(f"there is no section {name!r}; {nearest(name, sections, 'known section')}")
+    async with session(asked) as s:
+        if len(s.hosts) != 1:
+            raise UsageError(f"--raw shows one host, and {len(s.hosts)} are chosen: llmgwctl probe HOST --raw {name}")
+        said = (await s.transport.read(s.hosts[0], (*_before(sections, wanted), wanted)))[wanted.name]
+    if said.stdout:
+        out(said.stdout)
+    trouble = failure(said)
+    for text in filter(None, (said.stderr.rstrip(), trouble)):
+        s.note(text)
+    if not trouble and said.exit_code:
+        s.note(f"exit code {said.exit_code}")
+    finish(COULD_NOT_TELL if trouble else 0)
+
+
+def _before(sections: Mapping[str, Section], wanted: Section) -> tuple[Section, ...]:
+    """The sections on whose answer this one waits."""
+    return (*_before(sections, sections[wanted.after]), sections[wanted.after]) if wanted.after else ()
+
+
+@shared
+def nvlink(
+    *,
+    asked: Asked,
+    every_tray: Annotated[bool, typer.Option("--all", help="Each tray on its own line, however many racks.")] = False,
+) -> None:
+    """Draw the NVLink domains as racks: GPUs that joined, IMEX, and what keeps each tray out.
+
+    Example: llmgwctl nvlink --json | jq '.domains[] | {id, joined_hosts, eligible_hosts}'
+
+    Exit code 3 when a host could not be reached, or a reading that matters could not be made.
+    """
+    run(_nvlink(asked, every_tray=every_tray))
+
+
+async def _nvlink(asked: Asked, *, every_tray: bool) -> None:
+    from llmgwctl.render import json as documents
+    from llmgwctl.render import rack
+
+    async with session(asked) as s:
+        snapshot = await s.collect()
+        fmap = mapped(s, snapshot)
+    if asked.json:
+        out_json(documents.nvlink(fmap, snapshot))
+    else:
+        out(rack.racks(fmap, snapshot, look(), every_tray=every_tray or asked.verbose))
+    finish(unsure(s, fmap))
+
+
+def mapped(s: Session, snapshot: Snapshot) -> FabricMap:
+    from llmgwctl.fabric import fabric_map
+
+    return fabric_map(snapshot, s.inventory.fabrics)
+
+
+def unsure(s: Session, fmap: FabricMap) -> int:
+    """Exit code 3 when something about a host could not be told; which, is said on stderr."""
+    from llmgwctl.render.fold import alike, fold
+    from llmgwctl.render.text import clean
+
+    unknown = fmap.could_not_tell
+    for names, why in alike(unknown.items()):
+        s.note(f"could not tell: {fold(names)}: {clean('; '.join(why))}")
+    return COULD_NOT_TELL if unknown else 0

@@ -1,0 +1,1 @@
+"""Facts in, text out: every page, table and document. Nothing here reads a host, a clock or a file."""

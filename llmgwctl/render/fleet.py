@@ -1,0 +1,114 @@
+"""Hosts as the inventory names them, and what was read from them, equal hosts on one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from llmgwctl.model.gpu import GpuReport
+from llmgwctl.model.host import Host, HostFacts, Snapshot
+from llmgwctl.model.network import Hca
+from llmgwctl.model.product import token_of
+from llmgwctl.model.reading import Reading
+from llmgwctl.render.fold import alike, fold
+from llmgwctl.render.rack import chips
+from llmgwctl.render.text import PLAIN, Look, draw, say, table
+from llmgwctl.render.words import short_domain
+
+
+def hosts(found: Sequence[Host], states: Mapping[str, str] | None = None, look: Look = PLAIN) -> str:
+    """Hosts by pool and rack, folded; with `states` also how each of them was reached."""
+    rows = alike((h.name, (h.pool, h.rack or "-", _way(h), (states or {}).get(h.name, ""))) for h in found)
+    heads = ("HOSTS", "COUNT", "POOL", "RACK", "BY", "STATE" if states is not None else "")
+    return draw([table(heads, ((fold(n), str(len(n)), *said) for n, said in rows))], look)
+
+
+def _way(host: Host) -> str:
+    """How the inventory says that it is reached; the address itself differs for each."""
+    user = f"{host.user}@" if host.user else ""
+    port = f":{host.port}" if host.port else ""
+    jump = f" via {host.proxy_jump}" if host.proxy_jump else ""
+    return f"{user}{'address' if host.address else 'name'}{port}{jump}"
+
+
+def hosts_document(found: Sequence[Host], states: Mapping[str, str] | None = None) -> dict[str, Any]:
+    return {
+        "schema": "llmgwctl.hosts/v1",
+        "hosts": [
+            {
+                "name": h.name,
+                "address": h.address or h.name,
+                "pool": h.pool,
+                "rack": h.rack,
+                "user": h.user,
+                "port": h.port,
+                **({"state": states[h.name]} if states is not None else {}),
+            }
+            for h in found
+        ],
+    }
+
+
+def probed(snapshot: Snapshot, look: Look = PLAIN) -> str:
+    """Equal hosts on one line by range, what differs beside it; then every reading that is broken."""
+    rows = alike((f.host.name, _summary(f)) for f in snapshot.hosts)
+    heads = ("HOSTS", "GPUS", "JOINED", "DOMAIN", "DRIVER", "IMEX", "HCAS", "KERNEL")
+    parts = [table(heads, ((fold(names), *said) for names, said in rows), keep=(0, 1, 2, 4))]
+    broken = list(_broken(snapshot.hosts))
+    if broken:
+        parts += [say("\nCould not be read:", "bold"), table(("", "", ""), broken)]  # type: ignore[list-item]
+    return draw(parts, look)
+
+
+def _summary(facts: HostFacts) -> tuple[str, ...]:
+    if not facts.reachable.ok:
+        return (f"not reachable: {facts.reachable.why}", "", "", "", "", "", "")
+    return (
+        told(facts.gpus, _gpus),
+        told(facts.gpus, chips),
+        told(facts.gpus, _domains),
+        told(facts.gpus, lambda r: r.driver or "?"),
+        told(facts.imex, lambda i: i.state or f"? {i.why}"),
+        told(facts.hcas, _hcas),
+        told(facts.system, lambda s: s.kernel),
+    )
+
+
+def told(reading: Reading[Any], of: Any) -> str:
+    """A reading in a cell: its value, "-" when it is absent, "?" when it is broken (the reason stands below)."""
+    if reading.ok:
+        return str(of(reading.value))
+    return "-" if reading.state == "absent" else "?"
+
+
+def _gpus(report: GpuReport) -> str:
+    names = {token_of(g.name) for g in report.gpus}
+    return f"{len(report.gpus)}x {'/'.join(sorted(names)) or '?'}" + (
+        f" of {report.attached}" if report.attached != len(report.gpus) else ""
+    )
+
+
+def _domains(report: GpuReport) -> str:
+    pairs = sorted({g.fabric.pair for g in report.gpus if g.fabric.pair})
+    return ", ".join(short_domain(f"nvl:{uuid}.{clique}") for uuid, clique in pairs) or "-"
+
+
+def _hcas(hcas: tuple[Hca, ...]) -> str:
+    """Adapters that have an active port, by their kind of link: 4 InfiniBand."""
+    kinds = [p.link_layer for h in hcas for p in h.ports[:1] if any(q.active for q in h.ports)]
+    active = ", ".join(f"{kinds.count(k)} {k}" for k in dict.fromkeys(kinds))
+    down = len(hcas) - len(kinds)
+    return ", ".join(filter(None, (active, f"{down} down" if down else ""))) or "-"
+
+
+def _broken(facts: Iterable[HostFacts]) -> Iterator[tuple[str, str, str]]:
+    """Range, section, why; hosts that did not answer at all stand in their own line above."""
+    pairs = [
+        (f.host.name, (name, reading.why))
+        for f in facts
+        if f.reachable.ok
+        for name in ("system", "gpus", "imex", "hcas", "network", "life")
+        if (reading := getattr(f, name)).broken
+    ]
+    for names, (section, why) in alike(pairs):
+        yield fold(names), section, why

@@ -1,0 +1,116 @@
+"""A plan for people: what was looked at, what was chosen and why, and each variable with its reason."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from llmgwctl.model.launch import EnvVar
+from llmgwctl.model.plan import Candidate, Plan, ReplicaPlan, ShardPlan
+from llmgwctl.render.fold import alike, fold
+from llmgwctl.render.json import Launches
+from llmgwctl.render.text import PLAIN, Look, draw, say, table
+from llmgwctl.render.words import condensed, ranges
+
+
+def plan(made: Plan, launches: Launches, look: Look = PLAIN) -> str:
+    parts: list[RenderableType] = [_head(made)]
+    parts += [say(f"! {w}", "bold yellow") for w in made.warnings]
+    if made.candidates:
+        parts += [Text("\nLooked at", style="bold"), _candidates(made.candidates)]
+    for replica in made.replicas:
+        parts += [Text(), *_replica(replica, launches)]
+    if made.left_out:
+        parts += [Text("\nLeft out", style="bold"), _left_out(made)]
+    return draw(parts, look)
+
+
+def _head(made: Plan) -> Text:
+    if not made.replicas:
+        return Text.assemble((f"{made.profile}: no placement fits", "bold red"), say(f": {made.why_not}"))
+    count = len(made.replicas)
+    text = Text(f"{made.profile}: ", style="bold")
+    text.append(f"{count} replica{'s' if count > 1 else ''} in tier {made.tier}")
+    return text.append(f", {made.fabric}" if made.fabric else "")
+
+
+def _candidates(found: Iterable[Candidate]) -> RenderableType:
+    rows = (
+        (
+            c.tier,
+            c.fabric or "-",
+            fold(c.eligible) if c.eligible else "no host",
+            Text("chosen", style="green") if c.chosen else Text("not chosen", style="dim"),
+            c.why,
+        )
+        for c in found
+    )
+    return table(("TIER", "FABRIC", "ELIGIBLE", "", "WHY"), rows, keep=(0, 3))
+
+
+def _replica(replica: ReplicaPlan, launches: Launches) -> Iterator[RenderableType]:
+    ports = ", ".join(f"{name} {port}" for name, port in replica.ports)
+    head = Text(replica.id, style="bold green")
+    head.append(f"   engine {replica.engine}, leader {replica.leader.host} ({replica.leader.address}), ports: {ports}")
+    yield head
+    yield table(("RANK", "HOST", "GPUS", "HCAS", "INTERFACE", "ADDRESS", "IMEX"), map(_shard, replica.shards), keep=())
+    for shard in replica.shards:
+        yield from (say(f"  rank {shard.rank}: {note}", "yellow") for note in shard.notes)
+    yield Text("Commands", style="bold")
+    for shard in replica.shards:
+        for _, argv in launches[replica.id, shard.rank][1]:
+            yield Padding(say(f"{shard.rank}  {shlex.join(argv)}"), (0, 0, 0, 2))
+    yield Text("Environment", style="bold")
+    yield table(("RANK", "VARIABLE", "WHY"), _environment(replica, launches), keep=(0,))
+
+
+def _shard(shard: ShardPlan) -> tuple[str, ...]:
+    return (
+        str(shard.rank),
+        shard.host,
+        ranges(shard.gpus) or "none",
+        ", ".join(shard.hcas) or "none",
+        shard.interface or "-",
+        shard.address or "-",
+        "-" if shard.imex_channel is None else f"channel {shard.imex_channel}",
+    )
+
+
+def _environment(replica: ReplicaPlan, launches: Launches) -> Iterator[tuple[str, str, str]]:
+    """Each variable once with the ranks that have it so, in the order of the names."""
+    pairs = [
+        (str(shard.rank), (v.name, v.shown, v.why, v.overrides))
+        for shard in replica.shards
+        for v in launches[replica.id, shard.rank][0]
+    ]
+    for ranks, (name, value, why, overrides) in sorted(alike(pairs), key=lambda g: (g[1][0], int(g[0][0]))):
+        replaced = f" (replaces {overrides})" if overrides is not None else ""
+        which = "all" if len(ranks) == len(replica.shards) else ranges(map(int, ranks))
+        yield which, f"{name}={value}", f"{why}{replaced}"
+
+
+def _left_out(made: Plan) -> RenderableType:
+    rows = alike((o.host, condensed(o.reasons)) for o in made.left_out)
+    return table(("HOSTS", "WHY"), ((fold(names), "; ".join(why)) for names, why in rows))
+
+
+def environment(variables: Sequence[EnvVar], look: Look = PLAIN) -> str:
+    """Variables of one shard, each with its reason."""
+    rows = (
+        (f"{v.name}={v.shown}", v.why + (f" (replaces {v.overrides})" if v.overrides is not None else ""))
+        for v in variables
+    )
+    return draw([table(("VARIABLE", "WHY"), rows, keep=())], look)
+
+
+def shell(variables: Sequence[EnvVar]) -> str:
+    """Lines to source. A secret is not in them: it is named, for the reader to fill in."""
+    lines = (
+        f"# {v.name} is a secret: set it from its file" if v.secret else f"export {v.name}={shlex.quote(v.value)}"
+        for v in variables
+    )
+    return "".join(f"{line}\n" for line in lines)

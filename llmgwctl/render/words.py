@@ -1,0 +1,55 @@
+"""The few words that all pages use for the same thing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from llmgwctl.model.fabric import HostVerdict
+from llmgwctl.model.gpu import Gpu
+
+_OF_GPU = re.compile(r"GPU (\d+)(:? .*)")
+
+
+def condensed(reasons: Iterable[str]) -> tuple[str, ...]:
+    """The same thing said of several GPUs is said once: "GPU 0-3: ..."."""
+    said: dict[str, list[int] | None] = {}
+    for text in reasons:
+        found = _OF_GPU.fullmatch(text)
+        if found:
+            numbers = said.setdefault(found.group(2), [])
+            if numbers is not None:
+                numbers.append(int(found.group(1)))
+        else:
+            said[text] = None
+    return tuple(text if n is None else f"GPU{'s' if len(n) > 1 else ''} {ranges(n)}{text}" for text, n in said.items())
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """0-3,7"""
+    parts: list[list[int]] = []
+    for n in sorted(set(numbers)):
+        if parts and n == parts[-1][-1] + 1:
+            parts[-1].append(n)
+        else:
+            parts.append([n])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+
+
+def out_of_domain(verdict: HostVerdict | None) -> tuple[str, ...]:
+    """What keeps a host out of its domain. That a machine has no multi-host NVLink is its nature, not a fault."""
+    if verdict is None:
+        return ()
+    return condensed(r.text for r in verdict.reasons if r.code != "one-machine")
+
+
+def bandwidth(gpu: Gpu) -> str:
+    """full, degraded or unknown."""
+    said = gpu.fabric.health.bandwidth
+    return {"Full": "full", "Degraded": "degraded"}.get(said or "", "unknown")
+
+
+def short_domain(domain_id: str) -> str:
+    """A domain's id for people: the first group of its ClusterUUID and its clique."""
+    found = re.fullmatch(r"nvl:([0-9a-f]{8})-[0-9a-f-]+\.(\d+)", domain_id)
+    return f"nvl:{found.group(1)}….{found.group(2)}" if found else domain_id
