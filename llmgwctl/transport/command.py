@@ -6,7 +6,8 @@ import math
 import shlex
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
+
+from llmgwctl.remote import script_text
 
 # `head -c` takes exactly the script, so that what follows it is the script's own standard input.
 _BOOT = 'n=$1; shift; eval "$(head -c "$n")"'
@@ -16,7 +17,7 @@ KILL_AFTER_S = 5
 @cache
 def script_bytes(name: str) -> bytes:
     """A file of llmgwctl/remote, as it is sent."""
-    return (files("llmgwctl") / "remote" / name).read_bytes()
+    return script_text(name).encode()
 
 
 def boot(script: bytes, args: Sequence[str], limit_s: float) -> str:

@@ -1,0 +1,194 @@
+"""Real SSH: one connection a host kept open for the whole run, one exec a read, every wait with a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import resource
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import cast
+
+import asyncssh
+
+from llmgwctl.model.errors import LlmgwError, Unreachable
+from llmgwctl.model.host import Host
+from llmgwctl.probe.base import Output, Section
+from llmgwctl.transport import frames
+from llmgwctl.transport.base import ForwardingRefused, Script
+from llmgwctl.transport.command import KILL_AFTER_S, boot, script_bytes
+from llmgwctl.transport.settings import SshSettings
+from llmgwctl.transport.ssh_exec import Finished, execute
+from llmgwctl.transport.ssh_login import Connection, Login
+from llmgwctl.transport.target import Resolver, Target
+
+# OpenSSH's MaxSessions is 10 a connection; forwarded TCP connections do not count.
+_SESSIONS = 8
+# From the framer's own end of time to ours: a section that had to be killed, and the way back.
+_MARGIN_S = KILL_AFTER_S + 3
+
+
+@dataclass(slots=True)
+class _Link:
+    """The connection to one server. The task outlives whoever asked first, since others may wait for it too."""
+
+    task: asyncio.Task[Connection] | None = None
+    connect_s: float = 0.0  # what TCP and login took; waiting for a turn is not counted
+    sessions: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SESSIONS))
+
+    @property
+    def usable(self) -> bool:
+        """Open, or on its way."""
+        if self.task is None or not self.task.done():
+            return self.task is not None
+        return not self.task.cancelled() and self.task.exception() is None and not self.task.result().is_closed()
+
+
+class Ssh:
+    """The live side of the seam. Must be closed; its connections and their tasks end with it."""
+
+    def __init__(self, settings: SshSettings) -> None:
+        self._settings = settings
+        self._resolver = Resolver(settings)
+        self._login = Login(settings)
+        self._links: dict[Target, _Link] = {}
+        self._handshakes = asyncio.Semaphore(settings.handshakes)
+        self._in_flight = asyncio.Semaphore(settings.in_flight)
+        _raise_file_limit(settings.in_flight)
+
+    async def read(self, host: Host, sections: Sequence[Section]) -> dict[str, Output]:
+        """One exec of the framer. An answer that breaks off gives what was whole; one that never began is an error."""
+        nonce = secrets.token_hex(8)
+        async with self._link(host) as (link, conn):
+            budget = max(1, math.floor(self._settings.host_deadline_s - link.connect_s - _MARGIN_S))
+            script = Script("probe.sh", (str(budget), nonce), frames.payload(sections))
+            done = await self._execute(host, link, conn, script, budget + KILL_AFTER_S)
+        answer = frames.parse(done.stdout, nonce)
+        if answer.outputs:
+            return answer.complete(sections, done.why or frames.LOST)
+        raise _no_answer(host, done, begun=answer.begun)
+
+    async def run(self, host: Host, script: Script, limit_s: float) -> Output:
+        """One exec of a script. exit_code None: it was started, and how it ended is not known (`note` says why)."""
+        async with self._link(host) as (link, conn):
+            done = await self._execute(host, link, conn, script, limit_s)
+        return Output(
+            stdout=done.stdout.decode("utf-8", "replace"),
+            stderr=done.stderr.decode("utf-8", "replace"),
+            exit_code=done.exit_code,
+            ms=done.ms,
+            note=done.why,
+        )
+
+    async def connect(self, host: Host, address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """TCP from the host, inside the SSH connection. The pair is asyncssh's, which has the same methods."""
+        async with self._link(host) as (_, conn):
+            try:
+                async with asyncio.timeout(self._settings.connect_timeout_s):
+                    pair = await conn.open_connection(address, port, encoding=None)
+            except TimeoutError:
+                raise ConnectionRefusedError(f"{address}:{port} does not answer {host.name}") from None
+            except (asyncssh.Error, OSError) as e:
+                raise _not_forwarded(host, conn, address, port, e) from None
+        return cast("tuple[asyncio.StreamReader, asyncio.StreamWriter]", pair)
+
+    async def close(self) -> None:
+        """End every connection, those that are still being made included."""
+        links, self._links = list(self._links.values()), {}
+        tasks = [link.task for link in links if link.task is not None]
+        for task in tasks:
+            if not task.done():
+                task.cancel()
+        opened = [r for r in await asyncio.gather(*tasks, return_exceptions=True) if isinstance(r, Connection)]
+        for conn in opened:
+            conn.abort()
+        await asyncio.gather(*(conn.wait_closed() for conn in opened), return_exceptions=True)
+        await self._login.keys.close()
+
+    # --- connections --------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _link(self, host: Host) -> AsyncIterator[tuple[_Link, Connection]]:
+        """The open connection to a host, for one of the hosts at work."""
+        async with self._in_flight:
+            target = await self._target(host)
+            conn = await self._connection(target)
+            yield self._links[target], conn
+
+    async def _target(self, host: Host) -> Target:
+        try:
+            if self._resolver.config.needs_referee:
+                return await asyncio.to_thread(self._resolver.target, host)
+            return self._resolver.target(host)
+        except LlmgwError as e:
+            raise Unreachable(f"{host.name}: {e}", "ssh-config") from None
+
+    async def _connection(self, target: Target) -> Connection:
+        link = self._links.setdefault(target, _Link())
+        if not link.usable:
+            link.task = asyncio.create_task(self._open(link, target), name=f"ssh {target.where}")
+            link.task.add_done_callback(_looked_at)
+        assert link.task is not None  # noqa: S101 - usable says so
+        return await asyncio.shield(link.task)
+
+    async def _open(self, link: _Link, target: Target) -> Connection:
+        """First the way, then a turn: a host that held a turn while it waits for its jump host could block that one."""
+        jump = None
+        if target.jump is not None:
+            try:
+                jump = await self._connection(target.jump)
+            except Unreachable as e:
+                raise Unreachable(f"{target.address}: the jump host is not reached: {e}", "jump-unreachable") from None
+        async with self._handshakes:
+            began = asyncio.get_running_loop().time()
+            conn = await self._login.connect(target, jump)
+            link.connect_s = asyncio.get_running_loop().time() - began
+            return conn
+
+    async def _execute(self, host: Host, link: _Link, conn: Connection, script: Script, limit_s: float) -> Finished:
+        """Start a script of ours. Its first two arguments are always the root prefix and the state directory."""
+        body = script_bytes(script.name)
+        command = boot(body, (host.root_prefix, host.state_dir, *script.args), limit_s)
+        async with link.sessions:
+            return await execute(
+                conn,
+                command,
+                body + script.stdin,
+                limit_s=limit_s + _MARGIN_S,
+                max_bytes=self._settings.max_output_bytes,
+                where=host.name,
+            )
+
+
+def _raise_file_limit(hosts: int) -> None:
+    """Each host at work is an open file; 1024, the usual soft limit, is far less than the hard one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hosts + 256 if hard == resource.RLIM_INFINITY else min(hosts + 256, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _looked_at(task: asyncio.Task[Connection]) -> None:
+    """A failed connection whose askers have all gone is nobody's surprise."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _no_answer(host: Host, done: Finished, *, begun: bool) -> Unreachable:
+    """The framer said nothing whole: the login shell does something else, or the host went away."""
+    if done.why:
+        return Unreachable(f"{host.name}: {done.why}", done.kind or "connection-lost")
+    said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
+    words = f": {said[-1][:200]}" if said else ""
+    what = "its answer broke off at once" if begun else "its login shell does not run our script"
+    return Unreachable(f"{host.name}: {what} (exit code {done.exit_code}){words}", "no-answer")
+
+
+def _not_forwarded(host: Host, conn: Connection, address: str, port: int, e: Exception) -> Exception:
+    if isinstance(e, asyncssh.ChannelOpenError) and not conn.is_closed():
+        if e.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED:
+            return ForwardingRefused(f"{host.name}: sshd does not forward TCP: {e.reason}")
+        return ConnectionRefusedError(f"{address}:{port} as seen from {host.name}: {e.reason}")
+    return Unreachable(f"{host.name}: the connection was lost: {e}", "connection-lost")

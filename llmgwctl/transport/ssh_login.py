@@ -1,0 +1,226 @@
+"""One SSH connection: TCP and login with a limit each, and one retry for a handshake that the server let go."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import random
+import socket
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncssh
+
+from llmgwctl.model.errors import Unreachable
+from llmgwctl.transport import ssh_errors
+from llmgwctl.transport.known_hosts import KnownHosts, append
+from llmgwctl.transport.settings import SshSettings
+from llmgwctl.transport.ssh_hostkeys import Approach, HostKeyCheck, first_approach, next_approach
+from llmgwctl.transport.ssh_keys import KeyRing, Keys
+from llmgwctl.transport.target import Target
+
+_CIPHERS = (  # AES-GCM first: a small packet costs six times less than with ChaCha20
+    "aes128-gcm@openssh.com",
+    "aes256-gcm@openssh.com",
+    "chacha20-poly1305@openssh.com",
+    "aes256-ctr",
+    "aes128-ctr",
+)
+_MAX_ADDRESSES = 4
+_MAX_APPROACHES = 4
+_KEEPALIVE_S = 15
+
+Connection = asyncssh.SSHClientConnection
+
+
+@dataclass(slots=True)
+class _Tunnel:
+    """A jump connection as asyncssh wants it, with the limit of a TCP connection on what it opens."""
+
+    jump: Connection
+    limit_s: float
+
+    async def create_connection(self, factory: object, host: str, port: int) -> object:
+        try:
+            async with asyncio.timeout(self.limit_s):
+                return await self.jump.create_connection(factory, host, port)  # type: ignore[arg-type]
+        except TimeoutError:
+            why = f"{host}:{port}: no answer to the jump host within {self.limit_s:g} s"
+            raise Unreachable(why, "connect-timeout") from None
+
+
+class _Dropped(Exception):
+    """The server let go before the login began: worth one more try."""
+
+
+@dataclass(slots=True)
+class Login:
+    """What logging in needs, the same for all hosts of a run: limits, keys, and one index for each set of files."""
+
+    settings: SshSettings
+    keys: Keys = field(default_factory=Keys)
+    _indexes: dict[tuple[str, ...], KnownHosts] = field(default_factory=dict)
+
+    def known_hosts(self, files: tuple[str, ...]) -> KnownHosts:
+        try:
+            if files not in self._indexes:
+                self._indexes[files] = KnownHosts.read(files)
+        except OSError as e:
+            raise Unreachable(f"{e.filename}: known_hosts cannot be read: {e.strerror}", "known-hosts-failed") from None
+        return self._indexes[files]
+
+    async def connect(self, target: Target, jump: Connection | None) -> Connection:
+        """A connection that is logged in. Raises Unreachable with one named end state."""
+        ring = await self._ring(target)
+        known = self.known_hosts(target.known_hosts)
+        accept_new = self.settings.host_key_policy == "accept-new" and bool(target.known_hosts)
+        approach = first_approach(target, known)
+        for _ in range(_MAX_APPROACHES):
+            check = HostKeyCheck(target, known, accept_new=accept_new)
+            try:
+                conn = await self._patiently(check, approach, ring, jump)
+            except asyncssh.HostKeyNotVerifiable as e:
+                further = next_approach(approach, check, e.reason)
+                if further is None:
+                    raise ssh_errors.host_key_refused(check, e.reason) from None
+                approach = further
+            else:
+                return self._learned(check, conn)
+        raise ssh_errors.host_key_refused(check, "no key that is known")
+
+    async def _ring(self, target: Target) -> KeyRing:
+        ring = await self.keys.ring(target.identities)
+        if not ring.pairs:
+            why = "; ".join(ring.hints) or "no private key is there, and no agent holds one"
+            raise Unreachable(f"{target.where}: no key to log in with: {why}", "no-key")
+        return ring
+
+    def _learned(self, check: HostKeyCheck, conn: Connection) -> Connection:
+        """Only now is a new key written: before the exchange was signed, anybody could have shown it."""
+        if check.verdict != "unknown" or check.shown is None:
+            return conn
+        file = check.target.known_hosts[0]
+        try:
+            append(file, check.target.names, check.shown)
+        except OSError as e:
+            conn.abort()
+            why = f"{check.target.where}: its new host key cannot be written to {file}: {e.strerror}"
+            raise Unreachable(why, "known-hosts-failed") from None
+        check.known.learn(check.target.names, check.shown)
+        return conn
+
+    async def _patiently(
+        self, check: HostKeyCheck, approach: Approach, ring: KeyRing, jump: Connection | None
+    ) -> Connection:
+        try:
+            return await self._once(check, approach, ring, jump)
+        except _Dropped:
+            await asyncio.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - so that not all come back at once
+        try:
+            return await self._once(check, approach, ring, jump)
+        except _Dropped as e:
+            raise ssh_errors.cannot_log_in(check, e.args[0], ring.hints) from None
+
+    async def _once(
+        self, check: HostKeyCheck, approach: Approach, ring: KeyRing, jump: Connection | None
+    ) -> Connection:
+        sock = None
+        if jump is None and not check.target.proxy_command:
+            sock = await dial(check.target, self.settings.connect_timeout_s)
+        try:
+            async with asyncio.timeout(self.settings.login_timeout_s):
+                return await self._handshake(check, approach, ring, sock, jump)
+        except (asyncssh.HostKeyNotVerifiable, Unreachable):
+            raise
+        except Exception as e:  # whatever a server makes asyncssh stumble over is that server's row
+            if ssh_errors.is_drop(e) and not check.authenticating:
+                raise _Dropped(e) from None
+            raise ssh_errors.cannot_log_in(check, e, ring.hints) from None
+        finally:
+            if sock is not None and (check.conn is None or check.conn.is_closed()):
+                sock.close()
+
+    async def _handshake(
+        self,
+        check: HostKeyCheck,
+        approach: Approach,
+        ring: KeyRing,
+        sock: socket.socket | None,
+        jump: Connection | None,
+    ) -> Connection:
+        """Every option of weight is said here: nothing is left to a configuration file that asyncssh would read."""
+        target = check.target
+        return await asyncssh.connect(
+            target.address if sock is None else "",
+            target.port if sock is None else (),
+            sock=sock,
+            tunnel=_Tunnel(jump, self.settings.connect_timeout_s) if jump is not None else None,
+            proxy_command=["/bin/sh", "-c", f"exec {target.proxy_command}"] if target.proxy_command else None,
+            config=None,
+            client_factory=lambda: check,
+            known_hosts=check.lists,
+            host_key_alias=approach.principal,
+            server_host_key_algs=approach.algorithms,
+            x509_trusted_certs=None,
+            x509_trusted_cert_paths=[],
+            username=target.user,
+            client_keys=ring.for_one_connection(),
+            agent_path=None,
+            agent_forwarding=False,
+            x11_forwarding=False,
+            preferred_auth="publickey",
+            password_auth=False,
+            kbdint_auth=False,
+            host_based_auth=False,
+            gss_host=None,
+            encryption_algs=list(_CIPHERS),
+            compression_algs=None,
+            connect_timeout=None,
+            login_timeout=self.settings.login_timeout_s * 2,  # ours is shorter and has a name
+            keepalive_interval=_KEEPALIVE_S,
+            encoding=None,
+        )
+
+
+async def dial(target: Target, limit_s: float) -> socket.socket:
+    """A TCP connection within its limit, to the first address of the name that answers."""
+    try:
+        async with asyncio.timeout(limit_s):
+            return await _first_that_answers(await _addresses(target))
+    except TimeoutError:
+        raise Unreachable(
+            f"{target.where}: no answer to a TCP connection within {limit_s:g} s", "connect-timeout"
+        ) from None
+    except (OSError, UnicodeError) as e:
+        raise ssh_errors.cannot_dial(target, e) from None
+
+
+_AddressInfo = tuple[socket.AddressFamily, tuple[Any, ...]]
+
+
+async def _addresses(target: Target) -> list[_AddressInfo]:
+    """A literal address needs no resolver, and no thread."""
+    try:
+        ip = ipaddress.ip_address(target.address)
+    except ValueError:
+        found = await asyncio.get_running_loop().getaddrinfo(target.address, target.port, type=socket.SOCK_STREAM)
+        return [(family, where) for family, _, _, _, where in found[:_MAX_ADDRESSES]]
+    return [(socket.AF_INET if ip.version == 4 else socket.AF_INET6, (target.address, target.port))]
+
+
+async def _first_that_answers(addresses: list[_AddressInfo]) -> socket.socket:
+    failure: OSError | None = None
+    for family, where in addresses:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, where)
+        except OSError as e:
+            sock.close()
+            failure = e
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure or OSError("the name has no address")
