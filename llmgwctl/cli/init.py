@@ -57,16 +57,10 @@ def init(
     if file.exists() and not force:
         raise UsageError(f"{file} is there already, and llmgwctl never changes an inventory: --force overwrites it")
     block = {"name": nodeset, "address": address, "pool": pool, "rack": rack, "port": port}
-    ssh = {"user": user, "identity_file": identity_file, "host_key_policy": "accept-new" if accept_new else None}
-    document: dict[str, Any] = {"ssh": _given(ssh), "hosts": [_given(block)]}
-    run(
-        _init(
-            document if document["ssh"] else {"hosts": document["hosts"]},
-            file,
-            force=force,
-            quiet=quiet or before.quiet,
-        )
-    )
+    policy = "accept-new" if accept_new else None
+    ssh = _given({"user": user, "identity_file": identity_file, "host_key_policy": policy})
+    document = {**({"ssh": ssh} if ssh else {}), "hosts": [_given(block)]}
+    run(_init(document, file, force=force, quiet=quiet or before.quiet))
 
 
 def _given(table: dict[str, Any]) -> dict[str, Any]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.console import RenderableType
+
 from llmgwctl.model.gpu import GpuReport
 from llmgwctl.model.host import Host, HostFacts, Snapshot
 from llmgwctl.model.network import Hca
-from llmgwctl.model.product import token_of
+from llmgwctl.model.product import product_of, token_of
 from llmgwctl.model.reading import Reading
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.rack import chips
 from llmgwctl.render.text import PLAIN, Look, draw, say, table
 from llmgwctl.render.words import short_domain
+
+SHORT = {"InfiniBand": "IB", "Ethernet": "Eth"}
 
 
 def hosts(found: Sequence[Host], states: Mapping[str, str] | None = None, look: Look = PLAIN) -> str:
@@ -50,22 +54,25 @@ def hosts_document(found: Sequence[Host], states: Mapping[str, str] | None = Non
 
 
 def probed(snapshot: Snapshot, look: Look = PLAIN) -> str:
-    """Equal hosts on one line by range, what differs beside it; then every reading that is broken."""
-    rows = alike((f.host.name, _summary(f)) for f in snapshot.hosts)
-    heads = ("HOSTS", "GPUS", "JOINED", "DOMAIN", "DRIVER", "IMEX", "HCAS", "KERNEL")
-    parts = [table(heads, ((fold(names), *said) for names, said in rows), keep=(0, 1, 2, 4))]
+    """Equal hosts on one line by range, what differs beside it; then who did not answer, and what could not be read."""
+    answered = alike((f.host.name, _summary(f)) for f in snapshot.hosts if f.reachable.ok)
+    silent = alike((f.host.name, f.reachable.why) for f in snapshot.hosts if not f.reachable.ok)
     broken = list(_broken(snapshot.hosts))
+    heads = ("HOSTS", "GPUS", "JOINED", "DOMAIN", "DRIVER", "IMEX", "HCAS", "KERNEL")
+    parts: list[RenderableType] = []
+    if answered:
+        parts.append(table(heads, ((fold(names), *said) for names, said in answered), keep=(1, 2, 3, 4, 6)))
+    if silent:
+        parts += [say("Not reachable", "bold red"), table(("", ""), ((fold(names), why) for names, why in silent))]
     if broken:
-        parts += [say("\nCould not be read:", "bold"), table(("", "", ""), broken)]  # type: ignore[list-item]
+        parts += [say("Could not be read", "bold red"), table(("", "", ""), broken)]
     return draw(parts, look)
 
 
 def _summary(facts: HostFacts) -> tuple[str, ...]:
-    if not facts.reachable.ok:
-        return (f"not reachable: {facts.reachable.why}", "", "", "", "", "", "")
     return (
         told(facts.gpus, _gpus),
-        told(facts.gpus, chips),
+        told(facts.gpus, _joined),
         told(facts.gpus, _domains),
         told(facts.gpus, lambda r: r.driver or "?"),
         told(facts.imex, lambda i: i.state or f"? {i.why}"),
@@ -88,21 +95,27 @@ def _gpus(report: GpuReport) -> str:
     )
 
 
+def _joined(report: GpuReport) -> str:
+    """A chip a GPU, where the product can be in a domain of several hosts."""
+    products = {product_of(g.name) for g in report.gpus}
+    return "-" if all(p is not None and not p.multi_host_domain for p in products) else chips(report)
+
+
 def _domains(report: GpuReport) -> str:
     pairs = sorted({g.fabric.pair for g in report.gpus if g.fabric.pair})
     return ", ".join(short_domain(f"nvl:{uuid}.{clique}") for uuid, clique in pairs) or "-"
 
 
 def _hcas(hcas: tuple[Hca, ...]) -> str:
-    """Adapters that have an active port, by their kind of link: 4 InfiniBand."""
+    """Adapters that have an active port, by their kind of link: 4 IB."""
     kinds = [p.link_layer for h in hcas for p in h.ports[:1] if any(q.active for q in h.ports)]
-    active = ", ".join(f"{kinds.count(k)} {k}" for k in dict.fromkeys(kinds))
+    active = ", ".join(f"{kinds.count(k)} {SHORT.get(k, k)}" for k in dict.fromkeys(kinds))
     down = len(hcas) - len(kinds)
     return ", ".join(filter(None, (active, f"{down} down" if down else ""))) or "-"
 
 
 def _broken(facts: Iterable[HostFacts]) -> Iterator[tuple[str, str, str]]:
-    """Range, section, why; hosts that did not answer at all stand in their own line above."""
+    """Range, section, why; of hosts that answered at all."""
     pairs = [
         (f.host.name, (name, reading.why))
         for f in facts

@@ -17,7 +17,8 @@ from llmgwctl.render.words import bandwidth
 
 Document = dict[str, Any]
 Argv = tuple[str, Sequence[str]]  # a command's name and its words
-Launches = Mapping[tuple[str, int], tuple[Sequence[EnvVar], Sequence[Argv]]]  # by replica and rank
+Launch = tuple[Sequence[EnvVar], Sequence[Argv]]
+Launches = Mapping[tuple[str, int], Launch]  # by replica and rank
 
 
 def moment(seconds: float) -> str:

@@ -6,15 +6,16 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from llmgwctl.model.launch import EnvVar
 from llmgwctl.model.plan import Candidate, Plan, ReplicaPlan, ShardPlan
 from llmgwctl.render.fold import alike, fold
-from llmgwctl.render.json import Launches
+from llmgwctl.render.json import Launch, Launches
 from llmgwctl.render.text import PLAIN, Look, draw, say, table
-from llmgwctl.render.words import condensed, ranges
+from llmgwctl.render.words import condensed, ranges, short_domain
+
+MAX_WHOLE = 60  # columns
 
 
 def plan(made: Plan, launches: Launches, look: Look = PLAIN) -> str:
@@ -42,14 +43,13 @@ def _candidates(found: Iterable[Candidate]) -> RenderableType:
     rows = (
         (
             c.tier,
-            c.fabric or "-",
+            short_domain(c.fabric) or "-",
             fold(c.eligible) if c.eligible else "no host",
-            Text("chosen", style="green") if c.chosen else Text("not chosen", style="dim"),
-            c.why,
+            say(c.why, "green" if c.chosen else ""),
         )
         for c in found
     )
-    return table(("TIER", "FABRIC", "ELIGIBLE", "", "WHY"), rows, keep=(0, 3))
+    return table(("TIER", "FABRIC", "ELIGIBLE", "RESULT"), rows, keep=(0, 1))
 
 
 def _replica(replica: ReplicaPlan, launches: Launches) -> Iterator[RenderableType]:
@@ -60,12 +60,22 @@ def _replica(replica: ReplicaPlan, launches: Launches) -> Iterator[RenderableTyp
     yield table(("RANK", "HOST", "GPUS", "HCAS", "INTERFACE", "ADDRESS", "IMEX"), map(_shard, replica.shards), keep=())
     for shard in replica.shards:
         yield from (say(f"  rank {shard.rank}: {note}", "yellow") for note in shard.notes)
+    commands = [(str(n), shlex.join(argv)) for n, launch in _ranked(replica, launches) for _, argv in launch[1]]
     yield Text("Commands", style="bold")
-    for shard in replica.shards:
-        for _, argv in launches[replica.id, shard.rank][1]:
-            yield Padding(say(f"{shard.rank}  {shlex.join(argv)}"), (0, 0, 0, 2))
+    yield table(("RANK", "COMMAND"), commands)
     yield Text("Environment", style="bold")
-    yield table(("RANK", "VARIABLE", "WHY"), _environment(replica, launches), keep=(0,))
+    yield _variables(("RANK", "VARIABLE", "WHY"), list(_environment(replica, launches)))
+
+
+def _ranked(replica: ReplicaPlan, launches: Launches) -> list[tuple[int, Launch]]:
+    return [(s.rank, launches[replica.id, s.rank]) for s in replica.shards]
+
+
+def _variables(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
+    """Variables stay whole, so that they can be copied, unless one is so long that its reason would find no room."""
+    at = heads.index("VARIABLE")
+    whole = max((len(row[at]) for row in rows), default=0) <= MAX_WHOLE
+    return table(heads, rows, keep=range(at + 1) if whole else range(at))
 
 
 def _shard(shard: ShardPlan) -> tuple[str, ...]:
@@ -83,14 +93,13 @@ def _shard(shard: ShardPlan) -> tuple[str, ...]:
 def _environment(replica: ReplicaPlan, launches: Launches) -> Iterator[tuple[str, str, str]]:
     """Each variable once with the ranks that have it so, in the order of the names."""
     pairs = [
-        (str(shard.rank), (v.name, v.shown, v.why, v.overrides))
-        for shard in replica.shards
-        for v in launches[replica.id, shard.rank][0]
+        (str(rank), (v.name, v.shown, v.why, v.overrides))
+        for rank, (variables, _) in _ranked(replica, launches)
+        for v in variables
     ]
     for ranks, (name, value, why, overrides) in sorted(alike(pairs), key=lambda g: (g[1][0], int(g[0][0]))):
-        replaced = f" (replaces {overrides})" if overrides is not None else ""
         which = "all" if len(ranks) == len(replica.shards) else ranges(map(int, ranks))
-        yield which, f"{name}={value}", f"{why}{replaced}"
+        yield which, f"{name}={value}", f"{why}{_replaced(overrides)}"
 
 
 def _left_out(made: Plan) -> RenderableType:
@@ -100,11 +109,12 @@ def _left_out(made: Plan) -> RenderableType:
 
 def environment(variables: Sequence[EnvVar], look: Look = PLAIN) -> str:
     """Variables of one shard, each with its reason."""
-    rows = (
-        (f"{v.name}={v.shown}", v.why + (f" (replaces {v.overrides})" if v.overrides is not None else ""))
-        for v in variables
-    )
-    return draw([table(("VARIABLE", "WHY"), rows, keep=())], look)
+    rows = [(f"{v.name}={v.shown}", f"{v.why}{_replaced(v.overrides)}") for v in variables]
+    return draw([_variables(("VARIABLE", "WHY"), rows)], look)
+
+
+def _replaced(overrides: str | None) -> str:
+    return f" (replaces {overrides})" if overrides is not None else ""
 
 
 def shell(variables: Sequence[EnvVar]) -> str:

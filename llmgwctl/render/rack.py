@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rich.console import RenderableType
+from rich.box import SQUARE
+from rich.console import Group, RenderableType
+from rich.panel import Panel
 from rich.text import Text
 
 from llmgwctl.model.fabric import Domain, FabricMap, HostVerdict, Outside
@@ -19,6 +21,7 @@ GOOD, BAD, SLOW, UNKNOWN, LOST = "■", "□", "▣", "?", "✕"
 STYLE = {GOOD: "green", BAD: "bold red", SLOW: "yellow", UNKNOWN: "yellow", LOST: "bold red"}
 LEGEND = f"{GOOD} joined  {SLOW} degraded  {BAD} not joined  {LOST} not readable  {UNKNOWN} unknown"
 IMEX_STYLE = {"up": "green", "down": "bold red", "degraded": "yellow", "unknown": "yellow"}
+MAX_RACK = 110  # columns
 FOLD_ABOVE = 6  # domains; beyond that, trays that say the same stand on one line
 
 
@@ -33,20 +36,18 @@ def racks(fmap: FabricMap, snapshot: Snapshot, look: Look = PLAIN, *, every_tray
         parts += [Text("Outside of any NVLink domain", style="bold"), _outside(fmap), Text()]
     if fmap.unreachable:
         parts += [Text("Not reachable", style="bold red"), _unreachable(fmap.unreachable), Text()]
-    parts.append(say(f"{LEGEND}   read at {moment(snapshot.taken_at)}", "dim"))
+    parts += [say(LEGEND, "dim"), say(f"read at {moment(snapshot.taken_at)}", "dim")]
     return draw(parts, look)
 
 
 def _domain(
     domain: Domain, fmap: FabricMap, facts: Mapping[str, HostFacts], look: Look, *, folded: bool
 ) -> Iterator[RenderableType]:
+    width = min(look.width, MAX_RACK)
+    band = Text(" NVLink Switch ".center(width - 4, "═"), style="cyan" if domain.joined_hosts else "dim")
+    trays = table(("", "", "", "", ""), _trays(domain, fmap, facts, folded=folded), keep=(0, 1, 2, 3))
     yield _title(domain, fmap)
-    inner = min(look.width, 80) - 4
-    band = " NVLink Switch ".center(inner, "═")
-    yield Text(f"┌─{'─' * inner}─┐", style="dim")
-    yield Text.assemble(("│ ", "dim"), (band, "cyan" if domain.joined_hosts else "dim"), (" │", "dim"))
-    yield Text(f"└─{'─' * inner}─┘", style="dim")
-    yield table(("", "", "", "", ""), _trays(domain, fmap, facts, folded=folded), keep=(0, 1, 2, 3))
+    yield Panel(Group(band, trays), box=SQUARE, border_style="dim", width=width, padding=(0, 1))
 
 
 def _title(domain: Domain, fmap: FabricMap) -> Text:

@@ -22,7 +22,13 @@ def condensed(reasons: Iterable[str]) -> tuple[str, ...]:
                 numbers.append(int(found.group(1)))
         else:
             said[text] = None
-    return tuple(text if n is None else f"GPU{'s' if len(n) > 1 else ''} {ranges(n)}{text}" for text, n in said.items())
+    return tuple(text if n is None else _of_gpus(n, text) for text, n in said.items())
+
+
+def _of_gpus(numbers: list[int], text: str) -> str:
+    if len(numbers) == 1:
+        return f"GPU {numbers[0]}{text}"
+    return f"GPUs {ranges(numbers)}{re.sub('^ has ', ' have ', re.sub('^ was ', ' were ', text))}"
 
 
 def ranges(numbers: Iterable[int]) -> str:
