@@ -63,7 +63,8 @@ class Ssh:
         nonce = secrets.token_hex(8)
         async with self._link(host) as (link, conn):
             budget = max(1, math.floor(self._settings.host_deadline_s - link.connect_s - _MARGIN_S))
-            script = Script("probe.sh", (str(budget), nonce), frames.payload(sections))
+            args = (host.root_prefix, host.state_dir, str(budget), nonce)
+            script = Script("probe.sh", args, frames.payload(sections))
             done = await self._execute(host, link, conn, script, budget + KILL_AFTER_S)
         answer = frames.parse(done.stdout, nonce)
         if answer.outputs:
@@ -148,13 +149,11 @@ class Ssh:
             return conn
 
     async def _execute(self, host: Host, link: _Link, conn: Connection, script: Script, limit_s: float) -> Finished:
-        """Start a script of ours. Its first two arguments are always the root prefix and the state directory."""
         body = script_bytes(script.name)
-        command = boot(body, (host.root_prefix, host.state_dir, *script.args), limit_s)
         async with link.sessions:
             return await execute(
                 conn,
-                command,
+                boot(body, script.args, limit_s),
                 body + script.stdin,
                 limit_s=limit_s + _MARGIN_S,
                 max_bytes=self._settings.max_output_bytes,
