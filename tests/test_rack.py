@@ -192,12 +192,11 @@ def test_imex_can_be_cut_one_way(tmp_path):
     assert nodes["2"]["connections"]["0"]["status"] == "CONNECTED"
 
 
-def test_channels_are_files_with_their_majors_beside(tmp_path):
-    """Without root there are no device nodes: `.majors` says which major each would have."""
+def test_channels_are_files_that_say_their_numbers(tmp_path):
+    """Without root there are no device nodes: a plain file says which major and minor it stands for."""
     tree = rendered(tmp_path, nvl72(2), "r1-t01")
-    assert (tree / host.CHANNELS / ".majors").read_text() == "0 506\n"
+    assert (tree / host.CHANNELS / "channel0").read_text() == "506 0\n"
     assert "506 nvidia-caps-imex-channels\n" in (tree / "proc/devices").read_text()
-    Tree(tmp_path).write({})
     assert not (rendered(tmp_path / "x", nvl72(2), "r1-t01", "channel-missing") / host.CHANNELS).exists()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from llmgwctl.model.errors import UsageError
-from llmgwctl.rack.machine import GpuProcess, Health, Machine
+from llmgwctl.rack.machine import GpuProcess, Health, Machine, Process
 
 FOREIGN_PID = 4_194_000  # above what this machine hands out, so that it is nobody else's process
 
@@ -80,6 +80,10 @@ def _hca_down(m: Machine, index: str) -> Machine:
     return replace(m, adapters=tuple(down if a.name == down.name else a for a in m.adapters))
 
 
+def _process(name: str, state: str) -> Callable[[Machine, str], Machine]:
+    return lambda m, _: replace(m, processes=(*m.processes, Process(FOREIGN_PID - len(m.processes), name, state)))
+
+
 def _smi(how: str) -> Callable[[Machine, str], Machine]:
     return lambda m, arg: replace(m, smi=f"{how} {arg}".strip())
 
@@ -107,6 +111,8 @@ FAULTS = (
     Fault("hca-down", _INDEX, "one adapter has lost its link", _hca_down, "0"),
     Fault("hang", "", "nvidia-smi never answers", _smi("hang")),
     Fault("slow", ":SECONDS", "nvidia-smi answers after SECONDS", _smi("slow")),
+    Fault("stuck", "", "an nvidia-smi sits in D state, from which nobody can wake it", _process("nvidia-smi", "D")),
+    Fault("slurm", "", "slurmd runs: the host is another scheduler's", _process("slurmd", "S")),
     Fault("smi-missing", "", "there is no nvidia-smi", _smi("missing")),
     Fault("refused", "", "the SSH port refuses connections", _ssh("refused")),
     Fault("dead", "", "nothing answers at the host's address", _ssh("dead")),

@@ -14,6 +14,7 @@ from llmgwctl.rack.tree import Entry, File, Link
 
 TEXTS = "usr/share/llmgw-rack"  # where the fake programs find what they print
 CHANNELS = "dev/nvidia-caps-imex-channels"
+KERNEL = "6.8.0-1040-nvidia"
 PROGRAMS = ("nvidia-smi", "nvidia-imex-ctl", "systemctl", "journalctl", "ip")
 
 
@@ -37,6 +38,8 @@ def _proc(m: Machine) -> dict[str, Entry]:
     found: dict[str, Entry] = {
         "proc/sys/kernel/hostname": File(f"{m.name}\n"),
         "proc/sys/kernel/random/boot_id": File(f"{m.boot_id}\n"),
+        "proc/sys/kernel/osrelease": File(KERNEL + "\n"),
+        "proc/uptime": Link("/proc/uptime"),  # a clock cannot be written down
         "proc/devices": File(_DEVICES),
         "proc/driver/nvidia/version": File(version),
         "proc/driver/nvidia/params": File(params),
@@ -50,6 +53,9 @@ def _proc(m: Machine) -> dict[str, Entry]:
             "Device Minor: \t": g.index,
         }
         found[f"proc/driver/nvidia/gpus/{bus}/information"] = File("".join(f"{k} {v}\n" for k, v in rows.items()))
+    for p in m.processes:
+        found[f"proc/{p.pid}/comm"] = File(f"{p.name}\n")
+        found[f"proc/{p.pid}/stat"] = File(f"{p.pid} ({p.name}) {p.state} 1 {p.pid} {p.pid} 0 -1 4194560\n")
     return found | {f"proc/net/{name}": File(text) for name, text in ip_text.proc_net(m).items()}
 
 
@@ -66,12 +72,10 @@ Block devices:
 
 
 def _dev(m: Machine) -> dict[str, Entry]:
-    """Device nodes need root, so these are plain files; `.majors` has the major of each, as `N MAJOR` lines."""
+    """Device nodes need root, so these are plain files; a channel's says `MAJOR MINOR`, as the IMEX probe reads it."""
     found: dict[str, Entry] = {f"dev/nvidia{g.index}": File("", 0o666) for g in m.gpus}
-    if m.imex and m.imex.channels:
-        found |= {f"{CHANNELS}/channel{n}": File("", 0o666) for n in m.imex.channels}
-        found[f"{CHANNELS}/.majors"] = File("".join(f"{n} {CHANNEL_MAJOR}\n" for n in m.imex.channels))
-    return found
+    channels = m.imex.channels if m.imex else ()
+    return found | {f"{CHANNELS}/channel{n}": File(f"{CHANNEL_MAJOR} {n}\n", 0o666) for n in channels}
 
 
 def _etc(m: Machine) -> dict[str, Entry]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 CHANNEL_MAJOR = 506
@@ -160,6 +160,15 @@ class Imex:
 
 
 @dataclass(frozen=True, slots=True)
+class Process:
+    """A process that is only shown: its name and state as /proc has them."""
+
+    pid: int
+    name: str
+    state: str = "S"
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Platform Info: where a tray sits in its chassis."""
 
@@ -188,7 +197,8 @@ class Machine:
     powered: bool = True
     boot_id: str = ""
     kernel_log: tuple[str, ...] = ()
-    units: tuple[str, ...] = field(default=())  # services that run here
+    units: tuple[str, ...] = ()  # services that run here
+    processes: tuple[Process, ...] = ()
 
     @property
     def release(self) -> tuple[int, ...]:
