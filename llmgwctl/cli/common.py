@@ -113,14 +113,18 @@ class Session:
             note(text)
 
     async def collect(
-        self, hosts: Sequence[Host] | None = None, probes: Sequence[Probe] | None = None, doing: str = "reading hosts"
+        self,
+        hosts: Sequence[Host] | None = None,
+        probes: Sequence[Probe] | None = None,
+        doing: str = "reading hosts",
+        save: Path | None = None,
     ) -> Snapshot:
         """Read hosts (all that were chosen, unless told), with a progress bar on a terminal."""
         from llmgwctl.collect import collect
 
         wanted = self.hosts if hosts is None else tuple(hosts)
         with progress(doing, len(wanted), quiet=self.asked.quiet) as step:
-            return await collect(wanted, self.transport, probes, on_host=lambda facts: step(facts.host.name))
+            return await collect(wanted, self.transport, probes, on_host=lambda f: step(f.host.name), save=save)
 
 
 @asynccontextmanager
@@ -156,14 +160,14 @@ def load_inventory(asked: Asked) -> Inventory:
 
 def bundled_inventory(directory: Path) -> Inventory:
     """The hosts of a bundle, in the order of their names, as an inventory without a file."""
-    from llmgwctl.inventory import is_name, of_names
+    from llmgwctl.inventory import of_hosts
     from llmgwctl.model.errors import UsageError
+    from llmgwctl.transport.replay import Replay
 
-    found = directory.iterdir() if directory.is_dir() else ()
-    names = sorted(d.name for d in found if d.is_dir() and is_name(d.name))
-    if not names:
+    found = Replay(directory).hosts()
+    if not found:
         raise UsageError(f"--from {directory}: no bundle: it holds no folder of a host (`probe --save DIR` writes one)")
-    return of_names(names)
+    return of_hosts(found)
 
 
 def open_transport(asked: Asked, inventory: Inventory) -> Transport:

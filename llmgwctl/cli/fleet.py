@@ -57,9 +57,13 @@ async def _hosts(asked: Asked, *, check: bool) -> None:
         states = None
         if check:
             from llmgwctl.probe import system
+            from llmgwctl.render.words import alike_for
 
             snapshot = await s.collect(probes=(system.PROBE,), doing="reaching hosts")
-            states = {f.host.name: "reachable" if f.reachable.ok else f.reachable.why for f in snapshot.hosts}
+            states = {
+                f.host.name: "reachable" if f.reachable.ok else alike_for(f.reachable.why, f.host)
+                for f in snapshot.hosts
+            }
     if asked.json:
         out_json(render.hosts_document(s.hosts, states))
     else:
@@ -181,8 +185,10 @@ def unsure(s: Session, fmap: FabricMap) -> int:
     """Exit code 3 when something about a host could not be told; which, is said on stderr."""
     from llmgwctl.render.fold import alike, fold
     from llmgwctl.render.text import clean
+    from llmgwctl.render.words import alike_for, condensed
 
     unknown = fmap.could_not_tell
-    for names, why in alike(unknown.items()):
-        s.note(f"could not tell: {fold(names)}: {clean('; '.join(why))}")
+    hosts = {h.name: h for h in s.hosts}
+    for names, why in alike((n, alike_for("; ".join(condensed(why)), hosts[n])) for n, why in unknown.items()):
+        s.note(f"could not tell: {fold(names)}: {clean(why)}")
     return COULD_NOT_TELL if unknown else 0

@@ -1,10 +1,10 @@
 """The inventory: one TOML file -> hosts, pools, fabrics, builds and profiles, or every fault with its line."""
 
 from llmgwctl.inventory.find import default_path
-from llmgwctl.inventory.load import Inventory, load, loads, of_names
+from llmgwctl.inventory.load import Inventory, load, loads, of_hosts
 from llmgwctl.inventory.ranges import expand
 from llmgwctl.inventory.schema import is_name
 from llmgwctl.inventory.suggest import nearest
 from llmgwctl.inventory.write import dumps
 
-__all__ = ["Inventory", "default_path", "dumps", "expand", "is_name", "load", "loads", "nearest", "of_names"]
+__all__ = ["Inventory", "default_path", "dumps", "expand", "is_name", "load", "loads", "nearest", "of_hosts"]

@@ -111,9 +111,9 @@ def loads(text: str, path: Path) -> Inventory:
     return inventory
 
 
-def of_names(names: Sequence[str], ssh: SshSettings | None = None) -> Inventory:
-    """An inventory without a file: hosts of which nothing is known but their names."""
-    return Inventory(None, tuple(Host(name, order=i) for i, name in enumerate(names)), ssh or SshSettings())
+def of_hosts(found: Sequence[Host]) -> Inventory:
+    """An inventory without a file."""
+    return Inventory(None, tuple(found), SshSettings())
 
 
 def _parsed(text: str, path: Path) -> dict[str, Any]:

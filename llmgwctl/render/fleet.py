@@ -15,7 +15,7 @@ from llmgwctl.model.reading import Reading
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.rack import chips
 from llmgwctl.render.text import PLAIN, Look, draw, say, table
-from llmgwctl.render.words import short_domain
+from llmgwctl.render.words import alike_for, short_domain
 
 SHORT = {"InfiniBand": "IB", "Ethernet": "Eth"}
 
@@ -56,9 +56,9 @@ def hosts_document(found: Sequence[Host], states: Mapping[str, str] | None = Non
 def probed(snapshot: Snapshot, look: Look = PLAIN) -> str:
     """Equal hosts on one line by range, what differs beside it; then who did not answer, and what could not be read."""
     answered = alike((f.host.name, _summary(f)) for f in snapshot.hosts if f.reachable.ok)
-    silent = alike((f.host.name, f.reachable.why) for f in snapshot.hosts if not f.reachable.ok)
+    silent = alike((f.host.name, alike_for(f.reachable.why, f.host)) for f in snapshot.hosts if not f.reachable.ok)
     broken = list(_broken(snapshot.hosts))
-    heads = ("HOSTS", "GPUS", "JOINED", "DOMAIN", "DRIVER", "IMEX", "HCAS", "KERNEL")
+    heads = ("HOSTS", "GPUS", "JOINED", "DOMAIN", "DRIVER", "IMEX", "HCAS")
     parts: list[RenderableType] = []
     if answered:
         parts.append(table(heads, ((fold(names), *said) for names, said in answered), keep=(1, 2, 3, 4, 6)))
@@ -77,7 +77,6 @@ def _summary(facts: HostFacts) -> tuple[str, ...]:
         told(facts.gpus, lambda r: r.driver or "?"),
         told(facts.imex, lambda i: i.state or f"? {i.why}"),
         told(facts.hcas, _hcas),
-        told(facts.system, lambda s: s.kernel),
     )
 
 
@@ -117,7 +116,7 @@ def _hcas(hcas: tuple[Hca, ...]) -> str:
 def _broken(facts: Iterable[HostFacts]) -> Iterator[tuple[str, str, str]]:
     """Range, section, why; of hosts that answered at all."""
     pairs = [
-        (f.host.name, (name, reading.why))
+        (f.host.name, (name, alike_for(reading.why, f.host)))
         for f in facts
         if f.reachable.ok
         for name in ("system", "gpus", "imex", "hcas", "network", "life")

@@ -15,7 +15,7 @@ from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.json import moment
 from llmgwctl.render.text import PLAIN, Look, draw, say, table
-from llmgwctl.render.words import bandwidth, condensed, out_of_domain, short_domain
+from llmgwctl.render.words import alike_for, bandwidth, condensed, out_of_domain, short_domain
 
 GOOD, BAD, SLOW, UNKNOWN, LOST = "■", "□", "▣", "?", "✕"
 STYLE = {GOOD: "green", BAD: "bold red", SLOW: "yellow", UNKNOWN: "yellow", LOST: "bold red"}
@@ -35,7 +35,7 @@ def racks(fmap: FabricMap, snapshot: Snapshot, look: Look = PLAIN, *, every_tray
     if fmap.outside:
         parts += [Text("Outside of any NVLink domain", style="bold"), _outside(fmap), Text()]
     if fmap.unreachable:
-        parts += [Text("Not reachable", style="bold red"), _unreachable(fmap.unreachable), Text()]
+        parts += [Text("Not reachable", style="bold red"), _unreachable(fmap.unreachable, facts), Text()]
     parts += [say(LEGEND, "dim"), say(f"read at {moment(snapshot.taken_at)}", "dim")]
     return draw(parts, look)
 
@@ -74,7 +74,11 @@ def _trays(
     for names, (slot, (chips, imex, why)) in groups:
         yield Text(slot), say(fold(names)), _colored(chips), _imex(imex), _why(why)
     for name in domain.missing:
-        yield Text(), say(name, "dim"), Text("····", style="dim"), Text(), say("missing: not read in this run", "red")
+        yield Text(), say(name, "dim"), Text("····", style="dim"), Text(), say(_missing(fmap.verdicts.get(name)), "red")
+
+
+def _missing(verdict: HostVerdict | None) -> str:
+    return "missing: " + ("; ".join(out_of_domain(verdict)) or "nothing is known of it")
 
 
 def _slot(slot: int | None, tray: int | None) -> str:
@@ -138,5 +142,6 @@ def _fabrics(fabrics: tuple[str, ...]) -> str:
     return f"in {', '.join(fabrics)}" if fabrics else "no scale-out fabric"
 
 
-def _unreachable(hosts: tuple[Outside, ...]) -> RenderableType:
-    return table(("", ""), ((fold(names), why) for names, why in alike((o.name, o.why) for o in hosts)))
+def _unreachable(hosts: tuple[Outside, ...], facts: Mapping[str, HostFacts]) -> RenderableType:
+    rows = alike((o.name, alike_for(o.why, facts[o.name].host)) for o in hosts)
+    return table(("", ""), ((fold(names), why) for names, why in rows))

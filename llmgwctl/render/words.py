@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from llmgwctl.model.fabric import HostVerdict
 from llmgwctl.model.gpu import Gpu
+from llmgwctl.model.host import Host
 
 _OF_GPU = re.compile(r"GPU (\d+)(:? .*)")
 
@@ -47,6 +48,13 @@ def out_of_domain(verdict: HostVerdict | None) -> tuple[str, ...]:
     if verdict is None:
         return ()
     return condensed(r.text for r in verdict.reasons if r.code != "one-machine")
+
+
+def alike_for(text: str, host: Host) -> str:
+    """A reason without the host's own name and address, so that hosts of the same fate stand on one line."""
+    own = {host.address: "ADDRESS", host.name: "HOST"}
+    pattern = "|".join(re.escape(n) for n in sorted(filter(None, own), key=len, reverse=True))
+    return re.sub(rf"(?<![A-Za-z0-9.-])(?:{pattern})(?![A-Za-z0-9-]|\.[A-Za-z0-9])", lambda m: own[m.group()], text)
 
 
 def bandwidth(gpu: Gpu) -> str:

@@ -1,0 +1,10 @@
+"""`python -m llmgwctl`: the command line without an installed script."""
+
+from __future__ import annotations
+
+import sys
+
+from llmgwctl.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
