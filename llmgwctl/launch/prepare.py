@@ -24,9 +24,18 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 # Files of a shard's directory that belong to the scripts: no engine file may have such a name.
 _OURS = frozenset(
-    "spec.json env unset source grace log_bytes claims marker boot pids exit ready stopping supervisor.sh command.sh "
-    "supervisor.log".split()
+    ("spec.json", "env", "unset", "source", "grace", "log_bytes", "claims", "marker", "boot", "pids", "exit", "ready")
+    + ("stopping", "supervisor.sh", "command.sh", "supervisor.log")
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One start of a replica: its id marks every process. `created_at` is UTC, ISO 8601."""
+
+    id: str
+    created_at: str
+    operator: Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +45,7 @@ class Prepared:
     host: Host
     shard: ShardPlan
     replica: str
-    launch: str
-    operator: Operator
-    created_at: str
+    launch: Launch
     keys: tuple[str, ...]
     spec: dict[str, object]
     commands: tuple[Command, ...]
@@ -50,7 +57,7 @@ class Prepared:
 
     @property
     def payload(self) -> bytes:
-        """What shard.sh reads: a header line before the bytes of each file, and `end` so that half is not taken for all."""
+        """What shard.sh reads: a header line before the bytes of each file, and `end`: half is not taken for all."""
         parts = [b"file %s %d\n%s" % (name.encode(), len(data), data) for name, data in self.files]
         return b"".join(parts) + b"end\n"
 
@@ -60,25 +67,22 @@ def prepare(
     profile: Profile,
     engine: Engine,
     hosts: Mapping[str, Host],
-    builds: Mapping[str, Build],
-    operator: Operator,
-    launch: str,
-    created_at: str,
+    launch: Launch,
+    *,
+    builds: Mapping[str, Build] | None = None,
     api_key: str = "",
     log_bytes: int = LOG_BYTES,
 ) -> tuple[Prepared, ...]:
-    """All shards of a replica. `launch` names this one start; `created_at` is UTC, ISO 8601."""
+    """All shards of a replica, rank by rank; hosts and builds by host name."""
     made = []
     for shard in replica.shards:
-        ctx = ShardContext(replica, shard, profile, builds.get(shard.host, Build()))
+        ctx = ShardContext(replica, shard, profile, (builds or {}).get(shard.host, Build()))
         env = (*environment(ctx, engine), *_api_key(engine, api_key))
-        spec = _spec(ctx, engine, hosts, operator, launch, created_at)
+        spec = _spec(ctx, engine, hosts[shard.host].pool, launch)
         commands = engine.commands(ctx)
         files = (*_shard_files(ctx, spec, env, log_bytes), *_command_files(commands), *_engine_files(ctx, engine))
         keys = tuple(f"gpu-{u}" for u in shard.gpu_uuids) or (f"slot-{replica.id}",)
-        made.append(
-            Prepared(hosts[shard.host], shard, replica.id, launch, operator, created_at, keys, spec, commands, files)
-        )
+        made.append(Prepared(hosts[shard.host], shard, replica.id, launch, keys, spec, commands, files))
     return tuple(made)
 
 
@@ -93,18 +97,16 @@ def endpoint(replica: ReplicaPlan) -> str:
     return f"http://{f'[{address}]' if ':' in address else address}:{replica.port('http')}"
 
 
-def _spec(
-    ctx: ShardContext, engine: Engine, hosts: Mapping[str, Host], operator: Operator, launch: str, created_at: str
-) -> dict[str, object]:
+def _spec(ctx: ShardContext, engine: Engine, pool: str, launch: Launch) -> dict[str, object]:
     replica, shard, profile = ctx.replica, ctx.shard, ctx.profile
     return {
         "schema": SPEC_SCHEMA,
         "replica": replica.id,
         "rank": shard.rank,
-        "launch": launch,
+        "launch": launch.id,
         "profile": profile.name,
         "profile_fingerprint": fingerprint(profile),
-        "pool": hosts[shard.host].pool,
+        "pool": pool,
         "engine": engine.name,
         "model": profile.model_name,
         "host": shard.host,
@@ -123,9 +125,9 @@ def _spec(
         "stop": stop_rule(engine.stop, profile),
         "ready_timeout_s": profile.ready_timeout_s,
         "shards": [{"rank": s.rank, "host": s.host, "gpus": list(s.gpus)} for s in replica.shards],
-        "operator": operator.name,
-        "workstation": operator.workstation,
-        "created_at": created_at,
+        "operator": launch.operator.name,
+        "workstation": launch.operator.workstation,
+        "created_at": launch.created_at,
     }
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
 from llmgwctl.model.errors import LlmgwError, Unreachable
 from llmgwctl.model.host import Host
 from llmgwctl.probe.base import Output
@@ -9,6 +13,8 @@ from llmgwctl.transport.base import Script, Transport
 
 HELD, LEFT, ALIVE, REFUSED, GONE = 10, 11, 12, 13, 14
 CALL_S = 60.0
+
+T = TypeVar("T")
 
 
 class RemoteFailed(LlmgwError):
@@ -45,4 +51,22 @@ def plain(text: str) -> str:
 
 def fields(output: Output) -> list[list[str]]:
     """Lines of tab-separated words, each made harmless."""
-    return [[plain(word) for word in line.split("\t")] for line in output.stdout.splitlines() if line]
+    return [[plain(word) for word in line.split("\t")] for line in output.stdout.split("\n") if line]
+
+
+async def settle(calls: list[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+    """The results or failures of all calls. When cancelled, what is under way on hosts still comes to its end first:
+
+    a clean-up must not run beside the very start that it is to undo.
+    """
+    tasks = [asyncio.ensure_future(c) for c in calls]
+    if not tasks:
+        return []
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        await asyncio.wait(tasks, timeout=CALL_S)
+        for task in tasks:
+            task.cancel()
+        raise
+    return [task.exception() or task.result() for task in tasks]

@@ -39,8 +39,10 @@ take() {
         rm -f "$file" 2>/dev/null
         report took-over "$1" "$c_replica"
     done
+    if ! write >"$new" || ! chmod 644 "$new"; then return 1; fi
     # A link is exclusive and shows the whole content at once.
     ln "$new" "$claims/$1" 2>/dev/null || ln "$new" "$claims/$1~$launch" || return 1
+    rm -f "$new"
     printf 'claimed\t%s\n' "$1"
 }
 
@@ -49,17 +51,18 @@ claim() {
     shift 6
     held=''
     for key; do
-        case $key in gpu-*[!A-Za-z0-9._-]* | slot-*[!A-Za-z0-9._-]*) die 2 "no key: $key" ;; gpu-?* | slot-?*) ;; *) die 2 "no key: $key" ;; esac
+        case $key in
+            *[!A-Za-z0-9._-]*) die 2 "no key: $key" ;;
+            gpu-?* | slot-?*) ;;
+            *) die 2 "no key: $key" ;;
+        esac
         holder "$key" && held=1
     done
     [ -z "$held" ] || exit "$HELD"
     new=$claims/.new.$$
-    write >"$new" || give_up
-    chmod 644 "$new"
     for key; do
         take "$key" || give_up
     done
-    rm -f "$new"
 }
 
 write() {

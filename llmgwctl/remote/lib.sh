@@ -35,6 +35,12 @@ read_uptime() {
     uptime=${uptime%%.*}
 }
 
+# The same of the real kernel, for waiting: a simulated host's uptime may stand still.
+read_clock() {
+    read -r clock _ </proc/uptime
+    clock=${clock%%.*}
+}
+
 # Sets p_state, p_session and p_start of a process; 1: there is none, 2: it is there and not shown to this account.
 look_at() {
     p_state='' p_session='' p_start=''
@@ -102,7 +108,7 @@ open_claims() {
 
 # Sets c_* from a claim file; fails for whatever is not a whole one. Bounded: the file may be a stranger's.
 read_claim() {
-    c_replica='' c_rank='' c_launch='' c_operator='' c_workstation='' c_created='' c_boot='' c_uptime=0 c_ended=0 c_procs=''
+    c_replica='' c_rank='' c_launch='' c_operator='' c_workstation='' c_created='' c_boot='' c_uptime=0 c_ended=0 c_procs='' c_stopping=''
     c_owner=$(stat -c %U "$1" 2>/dev/null)
     if [ -L "$1" ] || [ ! -f "$1" ] || [ ! -r "$1" ]; then return 1; fi
     while IFS= read -r line; do
@@ -117,6 +123,7 @@ read_claim() {
             boot_id=*) c_boot=$value ;;
             uptime_s=*) c_uptime=$value ;;
             ended_s=*) c_ended=$value ;;
+            stopping=*) c_stopping=$value ;;
             proc=*) c_procs="$c_procs $value" ;;
         esac
     done <<END
@@ -145,15 +152,20 @@ claim_stale() {
     ! claim_lives
 }
 
-# Removes every claim of this launch; those of others, and of other launches, stay.
-drop_claims() {
+# Prints the claim files of this launch; those of others, and of other launches, are left out.
+launch_claims() {
     for file in "$claims"/gpu-* "$claims"/slot-*; do
         if read_claim "$file" && [ "$c_launch" = "$launch" ] && [ "$c_replica.$c_rank" = "$replica.$rank" ]; then
-            rm -f "$file" && file=${file##*/} && printf 'released\t%s\n' "${file%%~*}"
+            printf '%s\n' "$file"
         fi
+    done
+}
+
+drop_claims() {
+    launch_claims | while IFS= read -r file; do
+        rm -f "$file" && file=${file##*/} && printf 'released\t%s\n' "${file%%~*}"
     done
     for file in "$claims"/.new.*; do # left by a run that was killed: we hold the lock, so it is nobody's
         [ ! -e "$file" ] || rm -f "$file" 2>/dev/null
     done
-    return 0
 }

@@ -51,11 +51,6 @@ same_boot() {
     [ -f "$dir/boot" ] && read -r found <"$dir/boot" && [ "$found" = "$boot_id" ]
 }
 
-everything() {
-    carriers "LLMGWCTL_SHARD=$marker"
-    carriers "LLMGWCTL_SUPERVISOR=$marker"
-}
-
 # --- start ------------------------------------------------------------------------------------------------------
 
 start() {
@@ -95,6 +90,7 @@ our_claims() {
         for file in "$claims/$key" "$claims/$key~"*; do
             if [ ! -e "$file" ] || ! read_claim "$file"; then continue; fi
             if [ "$c_launch" = "$launch" ]; then
+                [ -z "$c_stopping" ] || { echo "$name is being stopped" && return 1; }
                 ours=$file
             elif ! claim_stale; then
                 echo "the claim on $key was taken over by $c_replica ($c_owner)"
@@ -192,8 +188,9 @@ stop() {
     find_shard "$@"
     signal=$4 grace=$5 keeper=''
     trap '' PIPE HUP
-    read_uptime
-    deadline=$((uptime + grace))
+    no_more_starts
+    read_clock
+    deadline=$((clock + grace))
     if is_launch; then
         known_schema "$dir"
         same_boot || { echo another-boot && return 0; }
@@ -206,6 +203,14 @@ stop() {
     end_keeper
 }
 
+# A start that is under way ends first; one that comes later finds its claims marked.
+no_more_starts() {
+    find_claims || return 0
+    open_claims
+    launch_claims | while IFS= read -r file; do echo "stopping=1" >>"$file"; done
+    exec 9<&-
+}
+
 # The process that the engine names, last command first, each given time before the next is told.
 ask_mains() {
     sort -rn "$dir/pids" 2>/dev/null | while read -r index title pid begun; do
@@ -216,8 +221,8 @@ ask_mains() {
 }
 
 before_deadline() {
-    read_uptime
-    [ "$uptime" -lt "$deadline" ]
+    read_clock
+    [ "$clock" -lt "$deadline" ]
 }
 
 # Until nothing was found twice: a process may be born behind the place where the search just is.
@@ -260,18 +265,18 @@ report_left() {
 
 clean() {
     find_shard "$@"
-    if same_boot || [ ! -d "$dir" ]; then
-        [ -z "$(everything)" ] || die "$ALIVE" "processes of $marker still run"
+    if find_claims; then open_claims; fi
+    keeper=''
+    find_keeper
+    if [ -n "$(members "$marker" "$keeper")$(carriers "LLMGWCTL_SUPERVISOR=$marker")" ]; then
+        die "$ALIVE" "processes of $marker still run"
     fi
     if is_launch; then
         known_schema "$dir"
         rm -rf "$dir" || die 1 "$dir cannot be removed"
     fi
     rm -rf "$home/.new.$marker"
-    if find_claims; then
-        open_claims
-        drop_claims
-    fi
+    if find_claims; then drop_claims; fi
 }
 
 read_host

@@ -137,8 +137,9 @@ start_command() {
     # shellcheck disable=SC2094 # three ends of one pipe
     exec 4<>"$pipe" 5<"$pipe" 6>"$pipe"
     rm -f "$pipe"
-    keep_log "cmd.$1/log" <&5 4>&- 5<&- 6>&- &
-    run_command "$1" </dev/null >&6 2>&1 4>&- 5<&- 6>&- &
+    # By exec: a shell keeps copies of what it redirects for a function, and its own copy would hold the pipe open.
+    (exec <&5 4>&- 5<&- 6>&- && keep_log "cmd.$1/log") &
+    (exec </dev/null >&6 2>&1 4>&- 5<&- 6>&- && run_command "$1") &
     pid=$!
     exec 4>&- 5<&- 6>&-
     record "$1" "$pid"
@@ -189,12 +190,12 @@ end_all() {
         pid=${entry#*:}
         if alive "${pid%:*}" "${entry##*:}"; then kill "${pid%:*}"; fi
     done
-    read_uptime
-    deadline=$((uptime + grace)) tries=0
+    read_clock
+    deadline=$((clock + grace)) tries=0
     while rest=$(members "$marker" $$) && [ -n "$rest" ] && [ "$tries" -lt 50 ]; do
         sleep 0.25
-        read_uptime
-        if [ "$uptime" -ge "$deadline" ]; then
+        read_clock
+        if [ "$clock" -ge "$deadline" ]; then
             # shellcheck disable=SC2086 # a list of pids
             kill -s KILL $rest
             tries=$((tries + 1))

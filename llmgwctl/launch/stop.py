@@ -1,0 +1,100 @@
+"""Ending a replica: in the engine's order, by identity, verified; and taking its traces from the hosts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llmgwctl.launch.prepare import Prepared
+from llmgwctl.launch.remote import LEFT, RemoteFailed, call, fields
+from llmgwctl.model.errors import LlmgwError, Unreachable
+from llmgwctl.model.host import Host
+from llmgwctl.transport.base import Transport
+
+DEFAULT_GRACE_S = 30
+_SIGNALS = frozenset(("TERM", "INT", "QUIT", "HUP", "KILL"))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One rank of one launch on one host: all that is needed to find what is left of it and to end it."""
+
+    host: Host
+    replica: str
+    rank: int
+    launch: str
+    signal: str = "TERM"
+    grace_s: int = DEFAULT_GRACE_S
+    leader_first: bool = True
+
+    @classmethod
+    def of(cls, p: Prepared) -> Target:
+        return cls.from_spec(p.host, p.replica, p.rank, p.launch.id, p.spec)
+
+    @classmethod
+    def from_spec(cls, host: Host, replica: str, rank: int, launch: str, spec: dict[str, object]) -> Target:
+        """A spec comes from a host: what is not one of the words that we know is replaced by what is usual."""
+        rule = spec.get("stop")
+        told = rule if isinstance(rule, dict) else {}
+        name, grace = told.get("signal"), told.get("grace_s")
+        return cls(
+            host,
+            replica,
+            rank,
+            launch,
+            signal=name if isinstance(name, str) and name in _SIGNALS else "TERM",
+            grace_s=min(grace, 3600) if isinstance(grace, int) and grace >= 0 else DEFAULT_GRACE_S,
+            leader_first=told.get("leader_first") is not False,
+        )
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        return (self.replica, str(self.rank), self.launch)
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What became of one rank. `gone`: verified; None: its host did not answer. `left`: what would not die."""
+
+    target: Target
+    gone: bool | None
+    killed: int = 0
+    left: tuple[str, ...] = ()
+    why: str = ""
+
+
+async def stop_replica(targets: Sequence[Target], transport: Transport) -> tuple[Stopped, ...]:
+    """End every rank, then remove directories and claims where nothing is left. Calling it again does no harm."""
+    leaders = [t for t in targets if t.rank == 0 and t.leader_first]
+    others = [t for t in targets if t not in leaders]
+    ended = [
+        *await asyncio.gather(*(_end(t, transport) for t in leaders)),
+        *await asyncio.gather(*(_end(t, transport) for t in others)),
+    ]
+    return tuple(await asyncio.gather(*(_clean(s, transport) for s in ended)))
+
+
+async def _end(target: Target, transport: Transport) -> Stopped:
+    args = ("stop", *target.words, target.signal, str(target.grace_s))
+    try:
+        said = await call(transport, target.host, "shard.sh", *args, limit_s=target.grace_s + 60.0, allowed=(LEFT,))
+    except (Unreachable, RemoteFailed) as e:
+        return _not_done(target, e)
+    lines = fields(said)
+    left = tuple(" ".join(line[1:]) for line in lines if line[0] == "left")
+    return Stopped(target, said.exit_code == 0, sum(line[0] == "killed" for line in lines), left)
+
+
+async def _clean(stopped: Stopped, transport: Transport) -> Stopped:
+    if not stopped.gone:
+        return stopped
+    try:
+        await call(transport, stopped.target.host, "shard.sh", "clean", *stopped.target.words)
+    except (Unreachable, RemoteFailed) as e:
+        return _not_done(stopped.target, e)
+    return stopped
+
+
+def _not_done(target: Target, error: LlmgwError) -> Stopped:
+    return Stopped(target, None if isinstance(error, Unreachable) else False, why=str(error))
