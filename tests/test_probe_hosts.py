@@ -222,9 +222,39 @@ def test_network_without_ip(shell, tmp_path):
 
 
 def test_network_of_this_machine(shell):
-    """Without a prefix the real interfaces answer, lo among them."""
-    found = network.PROBE.read({"network": run(shell, network.SECTIONS[0], "")}).value
-    assert next(i for i in found.interfaces if i.name == "lo").loopback
+    """Without a prefix the real interfaces answer, lo among them, and the ports that something listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        found = network.PROBE.read({"network": run(shell, network.SECTIONS[0], "")}).value
+        assert next(i for i in found.interfaces if i.name == "lo").loopback
+        assert server.getsockname()[1] in found.listening
+
+
+TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0701010A:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0 100 0 0 10 0
+   1: 00000000:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 2 1 0 100 0 0 10 0
+   2: 0801010A:1F41 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 3 1 0 100 0 0 10 0
+   3: 0701010A:0016 C801010A:9C40 01 00000000:00000000 02:000A7214 00000000     0        0 4 2 0 20 4 1 10 -1
+   4: 0100007F:1F42 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 3 1 0 100 0 0 10 0
+"""
+TCP6 = """  sl  local_address                         remote_address                        st tx_queue rx_queue
+   0: 000001FD000000000000000007000000:2000 00000000000000000000000000000000:0000 0A 00000000:00000000
+   1: 0000000000000000FFFF00000701010A:2001 00000000000000000000000000000000:0000 0A 00000000:00000000
+   2: 00000000000000000000000000000000:2002 00000000000000000000000000000000:0000 0A 00000000:00000000
+"""
+
+
+def test_ports_that_are_taken(shell, tmp_path):
+    """Listeners on an own address or on all: not those of another host's address, nor connections, nor 127.0.0.1
+    (which a simulated host shares with this machine)."""
+    tables = {"proc/net/tcp": TCP, "proc/net/tcp6": TCP6}
+    said = run(shell, network.SECTIONS[0], plant(tmp_path, LINKS | PROC | tables))
+    assert network.PROBE.read({"network": said}).value.listening == (22, 8000, 0x2000, 0x2001, 0x2002)
+
+
+def test_ports_that_are_not_shown_are_not_known():
+    """A saved answer without the tables says nothing of ports; an empty list says that none is taken."""
+    assert network.PROBE.read({"network": Output("link lo unknown 0x9 65536\n")}).value.listening is None
+    assert network.PROBE.read({"network": Output("link lo unknown 0x9 65536\nlisteners\n")}).value.listening == ()
 
 
 def test_network_of_nothing_is_broken(shell, tmp_path):

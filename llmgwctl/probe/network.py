@@ -10,7 +10,7 @@ from itertools import pairwise
 from llmgwctl.model.network import Interface, Network, Route
 from llmgwctl.model.reading import Reading, broken, ok
 from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
-from llmgwctl.probe.network_proc import from_proc
+from llmgwctl.probe.network_proc import from_proc, listener
 from llmgwctl.probe.smi_tree import number
 
 SECTIONS = (Section("network", "sys", 20, script="network.sh"),)
@@ -29,6 +29,7 @@ class Lines:
     addresses: list[str] = field(default_factory=list)
     routes: list[tuple[int, str]] = field(default_factory=list)
     proc: dict[str, list[str]] = field(default_factory=dict)
+    listeners: list[str] | None = None
 
 
 def parse(outputs: dict[str, Output]) -> Reading[object]:
@@ -45,7 +46,7 @@ def parse(outputs: dict[str, Output]) -> Reading[object]:
     interfaces = _interfaces(lines.links, addresses)
     if not interfaces or said.truncated:
         return broken(said.stderr.strip()[:200] or "the list of interfaces could not be read")
-    return ok(Network(interfaces, tuple(routes), lines.reached))
+    return ok(Network(interfaces, tuple(routes), lines.reached, _listening(lines.listeners, interfaces)))
 
 
 def _sorted_out(text: str) -> Lines:
@@ -62,7 +63,20 @@ def _sorted_out(text: str) -> Lines:
         elif kind == "proc":
             table, _, row = rest.partition(" ")
             lines.proc.setdefault(table, []).append(row)
+        elif kind == "listeners":
+            lines.listeners = lines.listeners or []
+        elif kind == "listen" and lines.listeners is not None:
+            lines.listeners.append(rest)
     return lines
+
+
+def _listening(texts: list[str] | None, interfaces: tuple[Interface, ...]) -> tuple[int, ...] | None:
+    """Ports on any address of this host, or on all of them."""
+    if texts is None:
+        return None
+    own = {a.split("/")[0] for i in interfaces for a in i.addresses}
+    found = [at for text in texts if (at := listener(text)) is not None]
+    return tuple(sorted({port for address, port in found if address.is_unspecified or str(address) in own}))
 
 
 def address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

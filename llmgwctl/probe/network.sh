@@ -3,7 +3,8 @@
 # Arguments: root state_dir.
 #
 # Prints one fact a line: reached ADDRESS, link NAME OPERSTATE FLAGS MTU, and then either what `ip` says (addr LINE,
-# route4 LINE, route6 LINE) or, where there is no `ip`, the kernel's own tables (proc TABLE LINE).
+# route4 LINE, route6 LINE) or, where there is no `ip`, the kernel's own tables (proc TABLE LINE); then `listeners` and
+# a line `listen ADDRESS:PORT` (hex, as in /proc/net/tcp) for each TCP port that something listens on.
 
 root=$1
 PATH=${PATH:+$PATH:}/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin
@@ -50,6 +51,19 @@ by_proc() {
     done
 }
 
+# A simulated host shares the ports of this machine: what listens on 127.0.0.1 here is none of that host's.
+listeners() {
+    foreign='^$'
+    [ -z "$root" ] || foreign='^listen 0100007F:'
+    for table in tcp tcp6; do
+        file=$root/proc/net/$table
+        [ -r "$file" ] || file=/proc/net/$table
+        [ -r "$file" ] || continue
+        echo listeners
+        sed -nE 's/^ *[0-9]+: ([0-9A-F]+:[0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} 0A .*/listen \1/p' "$file"
+    done | grep -v "$foreign" | head -n "$max_lines"
+}
+
 # client address, client port, server address, server port
 reached() {
     set -f
@@ -62,4 +76,5 @@ reached() {
 reached
 links | head -n "$max_lines"
 if have ip; then by_ip; else by_proc; fi
+listeners
 exit 0

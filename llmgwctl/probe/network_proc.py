@@ -14,6 +14,7 @@ LEAF = re.compile(r"\|-- (\d{1,3}(?:\.\d{1,3}){3})$")
 HEX2 = re.compile(r"[0-9A-Fa-f]{2}")
 HEX8 = re.compile(r"[0-9A-Fa-f]{8}")
 HEX32 = re.compile(r"[0-9A-Fa-f]{32}")
+LISTEN = re.compile(r"([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})")
 LOOPBACK4 = ipaddress.ip_network("127.0.0.0/8")
 
 Found = tuple[str, str]  # interface, address as CIDR
@@ -98,3 +99,15 @@ def _route6(row: str) -> Route | None:
         return None
     net = ipaddress.IPv6Network((int(words[0], 16), length), strict=False)
     return None if net.is_link_local or net.is_multicast else Route(str(net), words[9], "", int(words[5], 16))
+
+
+def listener(text: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int] | None:
+    """ADDRESS:PORT of /proc/net/tcp: words of four bytes, each little-endian; a mapped IPv4 address is that address."""
+    found = LISTEN.fullmatch(text)
+    if found is None:
+        return None
+    words = bytes.fromhex(found[1])
+    packed = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
+    address = ipaddress.ip_address(packed)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address, int(found[2], 16)
