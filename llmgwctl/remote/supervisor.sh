@@ -156,6 +156,7 @@ run_command() {
     # Python's setproctitle, which engines use, overwrites the environment that /proc shows unless this is set.
     SPT_NOENV=1
     export LLMGWCTL_SHARD SPT_NOENV
+    [ -z "$root" ] || export LLMGWCTL_ROOT="$root" # where a simulated host's /sys is
     umask "$own_umask"
     exec "$shell" ./command.sh "$1"
 }
