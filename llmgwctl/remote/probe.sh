@@ -123,8 +123,10 @@ consider() {
     fi
 }
 
-# In the background, with nothing of ours in its hands but its own files: sshd must see our output end with us.
+# In the background. `exec` and no redirection of the call: some shells keep what they redirect open for later, and
+# sshd would not see our output end for as long as a hung section lives.
 launch() {
+    exec </dev/null >"$tmp/$name.out" 2>"$tmp/$name.err"
     ulimit -f $((max_bytes / 512))
     if [ "$kind" = argv ]; then
         set --
@@ -142,7 +144,7 @@ launch() {
 run() {
     mkfifo "$tmp/$name.done"
     exec 8<>"$tmp/$name.done"
-    launch </dev/null >"$tmp/$name.out" 2>"$tmp/$name.err" &
+    launch &
     rc=$(timeout $((limit + 7)) head -n 1 <&8)
     rm -f "$tmp/$name.pid"
     clock
@@ -174,6 +176,7 @@ section() {
 # --- lanes ------------------------------------------------------------------------------------------------------
 
 run_lane() {
+    exec </dev/null >/dev/null 2>&1
     hindrance=
     if [ "$1" = gpu ]; then gpu_hindrance; fi
     while read -r name lane limit kind after says unless; do
@@ -186,7 +189,7 @@ run_lane() {
 
 start_lane() {
     has_lane "$1" || return 0
-    run_lane "$1" </dev/null >/dev/null 2>&1 &
+    run_lane "$1" &
     lanes="$lanes $!"
 }
 
