@@ -61,6 +61,7 @@ TABLE = [
     ),
     ("unhealthy route", joined(health=replace(HEALTHY, summary="Unhealthy", route_unhealthy=True)), {"unhealthy"}),
     ("rows win over a healthy summary", joined(health=replace(HEALTHY, route_unhealthy=True)), {"unhealthy"}),
+    ("a summary that is not known yet", joined(health=replace(HEALTHY, summary="Marginal")), {"unhealthy"}),
     ("wrong slot", joined(health=replace(HEALTHY, incorrect_configuration="Invalid Location")), {"unhealthy"}),
     ("no partition", joined(health=replace(HEALTHY, partition_assigned=False)), {"unhealthy"}),
     ("rows that are N/A never make it worse", joined(health=FabricHealth(summary="Healthy")), set()),
@@ -148,6 +149,7 @@ def test_zero_uuid_and_one_machine_products_are_no_domain():
         ({"channels": (ImexChannel(0, MAJOR - 1, True),)}, "channel-stale", "up"),
         ({"channels": (ImexChannel(0, MAJOR, False),)}, "channel-denied", "up"),
         ({"channel_major": None}, "channel-unknown", "up"),
+        ({"channels": (), "files_why": "no answer"}, "channel-unknown", "up"),
     ],
 )
 def test_imex_and_channel(change, code, state):

@@ -163,6 +163,8 @@ def _channel(facts: HostFacts) -> list[Reason]:
     imex = facts.imex.value
     if imex is None or usable_channels(imex):
         return []
+    if imex.files_why:
+        return [Reason("channel-unknown", f"IMEX channels could not be read: {imex.files_why}", "nvlink", unknown=True)]
     if not imex.channels:
         return [Reason("channel-missing", "no IMEX channel in /dev/nvidia-caps-imex-channels", "nvlink")]
     if imex.channel_major is None:

@@ -39,10 +39,8 @@ class FabricHealth:
             found.append(f"incorrect configuration: {self.incorrect_configuration}")
         if self.partition_assigned is False:
             found.append("no partition assigned")
-        if self.summary == "Unhealthy" and not found:
-            found.append("fabric health: Unhealthy")
-        if self.summary == "Limited Capacity" and not found:
-            found.append("fabric health: Limited Capacity")
+        if self.summary not in (None, "Healthy") and not found:
+            found.append(f"fabric health: {self.summary}")
         return tuple(found)
 
     @property
