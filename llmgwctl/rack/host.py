@@ -107,7 +107,7 @@ def _programs(m: Machine) -> dict[str, Entry]:
     missing = {"nvidia-smi"} if m.smi == "missing" else set()
     if m.imex is None:
         missing.add("nvidia-imex-ctl")
-    found: dict[str, Entry] = {f"usr/bin/{n}": File(_program(n), 0o755) for n in PROGRAMS if n not in missing}
+    found: dict[str, Entry] = {f"usr/bin/{n}": File(_program(f"{n}.sh"), 0o755) for n in PROGRAMS if n not in missing}
     return found | {"usr/bin/dmesg": Link("journalctl"), f"{TEXTS}/query.awk": File(_program("query.awk"))}
 
 

@@ -13,33 +13,39 @@ from llmgwctl.rack.machine import Machine
 
 def inventory(spec: RackSpec, directory: Path, port: int) -> str:
     """TOML that the inventory loader takes; simulated hosts have a root prefix."""
-    document = {
-        "ssh": {
-            "user": "ops",
-            "identity_file": str(directory / "id_ed25519"),
-            "known_hosts": str(directory / "known_hosts"),
-            "config_file": "/dev/null",  # what the operator's own says of 127.* is not for these hosts
-        },
-        "hosts": [_block(list(group), directory, port) for _, group in groupby(spec.machines, _kind)],
-        "profiles": profiles(spec),
-    }
+    hosts = blocks(spec, {"port": port, "root_prefix": str(directory / "hosts" / "{name}")})
+    document = {"ssh": ssh_table(directory), "hosts": hosts, "profiles": profiles(spec)}
     return "# A simulated rack: these hosts are servers on this machine's loopback addresses.\n" + tomli_w.dumps(
         document
     )
+
+
+def ssh_table(directory: Path, user: str = "ops") -> dict[str, object]:
+    """How to log in with the keys that lie in this directory."""
+    return {
+        "user": user,
+        "identity_file": str(directory / "id_ed25519"),
+        "known_hosts": str(directory / "known_hosts"),
+        "config_file": "/dev/null",  # what the operator's own says of such addresses is not for these hosts
+    }
+
+
+def blocks(spec: RackSpec, common: dict[str, object]) -> list[dict[str, object]]:
+    """The [[hosts]] tables, with these keys in each."""
+    return [_block(list(group), common) for _, group in groupby(spec.machines, _kind)]
 
 
 def _kind(m: Machine) -> tuple[str, str, str | None, str]:
     return (m.name.rstrip("0123456789"), m.pool, m.rack, m.address.rsplit(".", 1)[0])
 
 
-def _block(machines: list[Machine], directory: Path, port: int) -> dict[str, object]:
+def _block(machines: list[Machine], common: dict[str, object]) -> dict[str, object]:
     first = machines[0]
     block: dict[str, object] = {
         "name": _folded([m.name for m in machines]),
         "address": _folded([m.address for m in machines]),
-        "port": port,
         "pool": first.pool,
-        "root_prefix": str(directory / "hosts" / "{name}"),
+        **common,
         "expect": {"gpus": len(first.gpus), "gpu": first.card.token, "domain": first.card.rack},
     }
     return block | ({"rack": first.rack} if first.rack else {})
