@@ -23,9 +23,9 @@ LOG_BYTES = 4 * 1024 * 1024  # of the first part, and of each of the two newest 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 # Files of a shard's directory that belong to the scripts: no engine file may have such a name.
-_SCRIPTS = ("supervisor.sh", "command.sh", "supervisor.log")
-_OURS = frozenset(
-    ("spec.json", "env", "unset", "source", "grace", "log_bytes", "claims", "marker", "boot", "pids", "exit", "ready")
+_OURS = re.compile(
+    r"(cmd|go|claim|supervisor)\..*|spec\.json|command\.sh|env|unset|source|grace|log_bytes|claims|marker|boot|pids|exit"
+    r"|ready|stopping"
 )
 
 
@@ -174,12 +174,7 @@ def _command_files(commands: Sequence[Command]) -> tuple[tuple[str, bytes], ...]
 def _engine_files(ctx: ShardContext, engine: Engine) -> tuple[tuple[str, bytes], ...]:
     files = engine.files(ctx)
     for name in files:
-        if (
-            name in _OURS
-            or name in _SCRIPTS
-            or name.startswith(("cmd.", "go.", "claim.", "stopping"))
-            or not _FILE.match(name)
-        ):
+        if _OURS.fullmatch(name) or not _FILE.match(name):
             raise InventoryError(f"engine {engine.name}: a file of a shard cannot be named {name!r}")
     return tuple((name, text.encode()) for name, text in files.items())
 

@@ -1,0 +1,78 @@
+"""What the commands of a replica have printed: fetched from the hosts, and saved in a folder here."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmgwctl.launch.remote import call
+from llmgwctl.launch.stop import Target
+from llmgwctl.model.errors import LlmgwError
+from llmgwctl.transport.base import Transport
+
+TAIL_BYTES = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLog:
+    """The kept output of one command of a rank. `why`: it could not be fetched."""
+
+    rank: int
+    host: str
+    command: str = ""
+    text: str = ""
+    total_bytes: int = 0
+    why: str = ""
+
+    def last(self, count: int) -> tuple[str, ...]:
+        return tuple(self.text.rstrip("\n").split("\n")[-count:]) if self.text.strip() else ()
+
+
+async def fetch_logs(
+    targets: Sequence[Target], transport: Transport, max_bytes: int = TAIL_BYTES
+) -> tuple[CommandLog, ...]:
+    """The newest part of every command of every rank, rank by rank; a host that does not answer costs its own."""
+    found = await asyncio.gather(*(_fetch(t, transport, "tail", str(max_bytes)) for t in targets))
+    return tuple(log for logs in found for log in logs)
+
+
+async def matching_lines(
+    targets: Sequence[Target], transport: Transport, patterns: Sequence[str]
+) -> tuple[CommandLog, ...]:
+    """Lines that hold one of the fixed strings."""
+    found = await asyncio.gather(*(_fetch(t, transport, "lines", *patterns) for t in targets))
+    return tuple(log for logs in found for log in logs)
+
+
+async def _fetch(t: Target, transport: Transport, verb: str, *args: str) -> list[CommandLog]:
+    nonce = secrets.token_hex(16)
+    try:
+        said = await call(transport, t.host, "logs.sh", verb, *t.words, nonce, *args)
+    except LlmgwError as e:
+        return [CommandLog(t.rank, t.host.name, why=str(e))]
+    return [CommandLog(t.rank, t.host.name, *part) for part in split(said.stdout, nonce)]
+
+
+def split(text: str, nonce: str) -> list[tuple[str, str, int]]:
+    """(command, text, bytes kept on the host) for each part; nothing that a log holds can imitate our secret line."""
+    parts = []
+    for part in text.split(f"\n{nonce} ")[1:]:
+        head, _, body = part.partition("\n")
+        name, _, size = head.partition(" ")
+        parts.append((name, body, int(size) if size.strip().isdigit() else 0))
+    return parts
+
+
+def save_logs(logs: Sequence[CommandLog], folder: Path) -> tuple[Path, ...]:
+    """One file a command, in a folder that only we can read (a log may hold anything)."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    written = []
+    for log in logs:
+        path = folder / f"r{log.rank}.{log.host}.{log.command or 'unknown'}.log"
+        path.write_text(log.text or f"(not fetched: {log.why})\n", encoding="utf-8")
+        path.chmod(0o600)
+        written.append(path)
+    return tuple(written)

@@ -1,0 +1,149 @@
+"""Bringing up a prepared replica: claim, start, wait, verify, record; and undoing it when it will not serve."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from llmgwctl.launch.claim import Holder, claim
+from llmgwctl.launch.logs import CommandLog, fetch_logs, save_logs
+from llmgwctl.launch.prepare import Prepared
+from llmgwctl.launch.remote import call
+from llmgwctl.launch.start import start
+from llmgwctl.launch.stop import Stopped, Target, stop_replica
+from llmgwctl.launch.verify import verify_transport
+from llmgwctl.launch.wait import Failed, Served, wait_ready
+from llmgwctl.model.errors import ContactLost, LlmgwError, ShardFailed, Unreachable
+from llmgwctl.transport.base import Transport
+
+LAST_LINES = 20
+Say = Callable[[str], None]
+
+
+class PlanChanged(LlmgwError):
+    """The chosen hosts are not what the plan was made for any more; nothing was started, and a new plan is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """What is left to say when a start was undone: the last words of every rank, and what could not be undone."""
+
+    logs: tuple[CommandLog, ...] = ()
+    folder: Path | None = None
+    stopped: tuple[Stopped, ...] = ()
+
+    @property
+    def unclean(self) -> tuple[Stopped, ...]:
+        return tuple(s for s in self.stopped if not s.gone)
+
+
+class PlaceFailed(ShardFailed):
+    """The replica did not come up and was rolled back. `rolled_back` says what was saved and what may be left."""
+
+    def __init__(self, why: str, rolled_back: RolledBack) -> None:
+        super().__init__(why)
+        self.rolled_back = rolled_back
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """It serves (or, without waiting, was started)."""
+
+    endpoint: str
+    transport: str = ""
+    proved: bool = True
+    why: str = ""
+    taken_over: tuple[Holder, ...] = ()
+
+
+@dataclass
+class Place:
+    """One bring-up. `recheck` reads the chosen hosts again and raises when the plan no longer holds.
+
+    Cancelled before everything is started, it rolls back; cancelled while waiting, it leaves what it started running.
+    """
+
+    prepared: Sequence[Prepared]
+    transport: Transport
+    folder: Path
+    api_key: str = ""
+    timeout_s: float = 1800
+    contact_s: float = 60
+    say: Say = field(default=lambda _: None)
+
+    @property
+    def targets(self) -> list[Target]:
+        return [Target.of(p) for p in self.prepared]
+
+    async def begin(self, recheck: Callable[[], Awaitable[None]] | None = None) -> tuple[Holder, ...]:
+        """Claim and start, or nothing. A shard that cannot be started is a failure with the last words of all."""
+        taken = await claim(self.prepared, self.transport)
+        try:
+            if recheck is not None:
+                await recheck()
+            await start(self.prepared, self.transport)
+        except PlanChanged:
+            await self.undo()
+            raise
+        except LlmgwError as e:
+            raise await self._undone(e) from e
+        except BaseException:
+            await self.undo()
+            raise
+        return taken
+
+    async def serve(self) -> Placed:
+        """Wait until it serves and record that on the leader's host. ContactLost: it may live on, nothing is undone."""
+        try:
+            served = await wait_ready(
+                self.prepared,
+                self.transport,
+                self.timeout_s,
+                api_key=self.api_key,
+                say=self.say,
+                contact_s=self.contact_s,
+            )
+        except ContactLost:
+            raise
+        except LlmgwError as e:
+            raise await self._undone(e) from e
+        used = await self._transport_used()
+        try:
+            await self._record(served, used)
+        except Unreachable as e:
+            raise ContactLost(f"{self.prepared[0].host.name}: it serves, and then contact was lost: {e}") from e
+        return Placed(served.endpoint, used, served.proved, served.why)
+
+    async def undo(self) -> RolledBack:
+        """Save what every rank said, stop all, verify, release."""
+        logs = await fetch_logs(self.targets, self.transport)
+        said = tuple(log for log in logs if log.text.strip())
+        if said:
+            save_logs(said, self.folder)
+        stopped = await stop_replica(self.targets, self.transport)
+        return RolledBack(said, self.folder if said else None, stopped)
+
+    async def _undone(self, error: LlmgwError) -> PlaceFailed:
+        rolled_back = await self.undo()
+        return PlaceFailed(_with_last_words(error, rolled_back), rolled_back)
+
+    async def _transport_used(self) -> str:
+        return await verify_transport(self.targets, self.transport) if len(self.prepared) > 1 else ""
+
+    async def _record(self, served: Served, used: str) -> None:
+        leader = self.prepared[0]
+        told = {"endpoint": served.endpoint, "transport": used, "proved": served.proved, "why": served.why}
+        words = (leader.replica, str(leader.rank), leader.launch.id)
+        await call(self.transport, leader.host, "shard.sh", "ready", *words, stdin=json.dumps(told).encode() + b"\n")
+
+
+def _with_last_words(error: LlmgwError, rolled_back: RolledBack) -> str:
+    """The failure, and the last lines of the command that died (of the leader when none did)."""
+    death = error.death if isinstance(error, Failed) else None
+    rank = death.prepared.rank if death else 0
+    ours = [log for log in rolled_back.logs if log.rank == rank and log.command != "supervisor"]
+    log = next((x for x in ours if death and x.command == death.command), ours[-1] if ours else None)
+    lines = log.last(LAST_LINES) if log else ()
+    return "\n".join((str(error), *(f"  {line}" for line in lines)))

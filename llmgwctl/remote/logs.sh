@@ -1,0 +1,50 @@
+#!/bin/sh
+# What the commands of a shard have printed. Before each command's text stands a line `NONCE NAME BYTES`, where NONCE is
+# the caller's and BYTES is all that the command has printed and we have kept.
+#
+#   tail REPLICA RANK LAUNCH NONCE MAX_BYTES     the newest MAX_BYTES of each command, and of the supervisor
+#   lines REPLICA RANK LAUNCH NONCE PATTERN...   lines that hold one of the fixed strings, 2000 at most for each command
+. ./lib.sh
+
+parts() {
+    cat "$1/log" "$1/log.old" "$1/log.new" 2>/dev/null
+}
+
+title() {
+    printf '\n%s %s %s\n' "$nonce" "$1" "$2"
+}
+
+each() {
+    for command in "$dir"/cmd.*; do
+        [ -f "$command/name" ] || continue
+        read -r name <"$command/name"
+        title "$name" "$(parts "$command" | wc -c)"
+        parts "$command" | "$@"
+    done
+}
+
+read_host
+verb=$3 replica=$4 rank=$5 launch=$6 nonce=$7
+shift 7
+case $replica/$rank/$launch in */*/*/* | .* | *[!A-Za-z0-9./_-]*) die 2 "no shard: $replica $rank $launch" ;; esac
+dir=$state_dir/$node/$replica.r$rank
+found=''
+[ ! -f "$dir/marker" ] || read -r found <"$dir/marker"
+[ "$found" = "$replica.r$rank.$launch" ] || die "$GONE" "there is no shard $replica.r$rank.$launch on $node"
+case $verb in
+    tail)
+        each tail -c "$1"
+        title supervisor "$(wc -c <"$dir/supervisor.log")"
+        tail -c "$1" "$dir/supervisor.log"
+        ;;
+    lines)
+        patterns=''
+        for word; do
+            patterns="$patterns$word
+"
+        done
+        each grep -aF -m 2000 -e "${patterns%?}"
+        ;;
+    *) die 2 "logs.sh: no verb $verb" ;;
+esac
+exit 0
