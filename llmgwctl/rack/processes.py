@@ -11,8 +11,8 @@ _PATIENCE_S = 5.0
 
 
 def of_host(tree: Path) -> list[int]:
-    """Living processes whose HOME or working directory lies in this host's tree."""
-    home = f"HOME={tree}/home/".encode()
+    """Living processes whose HOME or working directory lies in this host's tree (or in the trees below it)."""
+    home = f"HOME={tree}/".encode()
     return [pid for pid in _all() if pid != os.getpid() and (_lives_in(pid, tree) or _has(pid, home))]
 
 

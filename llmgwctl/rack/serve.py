@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import socket
+import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -60,9 +61,13 @@ class Rack:
     def hosts(self) -> tuple[str, ...]:
         return tuple(self.healthy)
 
+    @property
+    def _trees_root(self) -> Path:
+        return self.directory / "hosts"
+
     def tree(self, name: str) -> Path:
         """The root of a host's files."""
-        return self.directory / "hosts" / name
+        return self._trees_root / name
 
     def home(self, name: str) -> Path:
         return self.tree(name) / "home" / "ops"
@@ -128,11 +133,15 @@ class Rack:
             (self.tree(name) / place).mkdir(parents=True, exist_ok=True)
             (self.tree(name) / place).chmod(0o1777)
         self.home(name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        python = self.tree(name) / "usr/bin/python3"
+        if not shutil.which("python3", path="/usr/bin:/bin") and not python.is_symlink():  # then lend them ours
+            python.parent.mkdir(parents=True, exist_ok=True)
+            python.symlink_to(sys.executable)
 
     def _prepare(self) -> None:
+        processes.kill_all(self._trees_root)  # left behind by a rack that was killed in this directory
+        shutil.rmtree(self._trees_root, ignore_errors=True)
         for name in self.healthy:
-            processes.kill_all(self.tree(name))  # left behind by a rack that was killed in this directory
-            shutil.rmtree(self.tree(name), ignore_errors=True)
             self._trees[name] = Tree(self.tree(name))
             self._places(name)
         self._refresh()
@@ -159,8 +168,7 @@ class Rack:
         """Close the servers and end every process that was started on the hosts. The files stay."""
         for server in self._servers.values():
             server.close()
-        for name in self.healthy:
-            processes.kill_all(self.tree(name))
+        processes.kill_all(self._trees_root)
 
 
 def _is(fault: str, named: str) -> bool:
