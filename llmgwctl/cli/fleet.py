@@ -138,7 +138,7 @@ async def _raw(asked: Asked, name: str) -> None:
         s.note(text)
     if not trouble and said.exit_code:
         s.note(f"exit code {said.exit_code}")
-    finish(COULD_NOT_TELL if trouble else 0)
+    finish(COULD_NOT_TELL if trouble and said.state != "unneeded" else 0)
 
 
 def _before(sections: Mapping[str, Section], wanted: Section) -> tuple[Section, ...]:

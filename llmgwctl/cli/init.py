@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,18 +94,15 @@ async def _read(inventory: Inventory, *, quiet: bool) -> Snapshot:
 
 
 def _blocks(given: dict[str, Any], inventory: Inventory, snapshot: Snapshot, fmap: FabricMap) -> list[dict[str, Any]]:
-    """One block for hosts that turned out alike, in the order in which they come."""
-    from llmgwctl.render.fold import alike
-
+    """One block for each run of hosts that turned out alike: their order is that of the slots, and stays."""
     facts = {f.host.name: f for f in snapshot.hosts}
-    groups = alike((h.name, tuple(sorted(_expect(facts[h.name], fmap).items()))) for h in inventory.hosts)
-    addresses = {h.name: h.address for h in inventory.hosts}
     blocks = []
-    for names, expect in groups:
-        block = {**given, "name": _written(names)}
+    for expect, group in groupby(inventory.hosts, lambda h: _expect(facts[h.name], fmap)):
+        found = list(group)
+        block = {**given, "name": _written([h.name for h in found])}
         if "address" in given:
-            block["address"] = _written([addresses[n] for n in names])
-        blocks.append({**block, "expect": dict(expect)} if expect else block)
+            block["address"] = _written([h.address for h in found])
+        blocks.append({**block, "expect": expect} if expect else block)
     return blocks
 
 

@@ -20,7 +20,7 @@ from llmgwctl.cli.common import (
 if TYPE_CHECKING:
     from llmgwctl.engines.base import Engine
     from llmgwctl.inventory import Inventory
-    from llmgwctl.model.host import Snapshot
+    from llmgwctl.model.host import Host, Snapshot
     from llmgwctl.model.plan import Plan, ReplicaPlan
     from llmgwctl.model.profile import Profile
     from llmgwctl.render.json import Launches
@@ -59,15 +59,15 @@ async def _plan(asked: Asked, name: str, replicas: int | None) -> None:
     from llmgwctl.render import json as documents
     from llmgwctl.render import plan as render
 
-    made, launches = await _planned(asked, name, replicas)
+    made, launches, hosts = await _planned(asked, name, replicas)
     if asked.json:
         out_json(documents.plan(made, launches))
     else:
-        out(render.plan(made, launches, look()))
+        out(render.plan(made, launches, look(), hosts))
     finish(0 if made.replicas else NO_PLACEMENT)
 
 
-async def _planned(asked: Asked, name: str, replicas: int | None) -> tuple[Plan, Launches]:
+async def _planned(asked: Asked, name: str, replicas: int | None) -> tuple[Plan, Launches, tuple[Host, ...]]:
     """Read the hosts, map them, place the profile, translate it for its engine."""
     from llmgwctl.cli.fleet import mapped
     from llmgwctl.engines import engine_of
@@ -83,7 +83,7 @@ async def _planned(asked: Asked, name: str, replicas: int | None) -> tuple[Plan,
         for replica in made.replicas:
             refuse_problems(wanted, engine, replica, snapshot)
             launches = {**launches, **launched(replica, wanted, engine, s.inventory)}
-    return made, launches
+    return made, launches, s.hosts
 
 
 def refuse_problems(
@@ -137,7 +137,7 @@ async def _env(asked: Asked, name: str, rank: int, *, shell: bool) -> None:
     from llmgwctl.render import json as documents
     from llmgwctl.render import plan as render
 
-    made, launches = await _planned(asked, name, 1)
+    made, launches, _ = await _planned(asked, name, 1)
     if not made.replicas:
         raise NoPlacement(f"no placement fits {name}: {made.why_not} (`llmgwctl plan {name}` says why, host by host)")
     replica = made.replicas[0]

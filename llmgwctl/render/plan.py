@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from llmgwctl.model.host import Host
 from llmgwctl.model.launch import EnvVar
 from llmgwctl.model.plan import Candidate, Plan, ReplicaPlan, ShardPlan
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.json import Launch, Launches
 from llmgwctl.render.text import PLAIN, Look, draw, say, table
-from llmgwctl.render.words import condensed, ranges, short_domain
+from llmgwctl.render.words import alike_for, condensed, ranges, short_domain
 
 MAX_WHOLE = 60  # columns
 
 
-def plan(made: Plan, launches: Launches, look: Look = PLAIN) -> str:
+def plan(made: Plan, launches: Launches, look: Look = PLAIN, hosts: Sequence[Host] = ()) -> str:
+    """`hosts`: with them, what is said of a host by its address is said once for all of the same fate."""
     parts: list[RenderableType] = [_head(made)]
     parts += [say(f"! {w}", "bold yellow") for w in made.warnings]
     if made.candidates:
@@ -26,7 +28,7 @@ def plan(made: Plan, launches: Launches, look: Look = PLAIN) -> str:
     for replica in made.replicas:
         parts += [Text(), *_replica(replica, launches)]
     if made.left_out:
-        parts += [Text("\nLeft out", style="bold"), _left_out(made)]
+        parts += [Text("\nLeft out", style="bold"), _left_out(made, {h.name: h for h in hosts})]
     return draw(parts, look)
 
 
@@ -102,8 +104,8 @@ def _environment(replica: ReplicaPlan, launches: Launches) -> Iterator[tuple[str
         yield which, f"{name}={value}", f"{why}{_replaced(overrides)}"
 
 
-def _left_out(made: Plan) -> RenderableType:
-    rows = alike((o.host, condensed(o.reasons)) for o in made.left_out)
+def _left_out(made: Plan, hosts: Mapping[str, Host]) -> RenderableType:
+    rows = alike((o.host, condensed(alike_for(r, hosts.get(o.host)) for r in o.reasons)) for o in made.left_out)
     return table(("HOSTS", "WHY"), ((fold(names), "; ".join(why)) for names, why in rows))
 
 

@@ -50,8 +50,10 @@ def out_of_domain(verdict: HostVerdict | None) -> tuple[str, ...]:
     return condensed(r.text for r in verdict.reasons if r.code != "one-machine")
 
 
-def alike_for(text: str, host: Host) -> str:
+def alike_for(text: str, host: Host | None) -> str:
     """A reason without the host's own name and address, so that hosts of the same fate stand on one line."""
+    if host is None:
+        return text
     own = {host.address: "ADDRESS", host.name: "HOST"}
     pattern = "|".join(re.escape(n) for n in sorted(filter(None, own), key=len, reverse=True))
     return re.sub(rf"(?<![A-Za-z0-9.-])(?:{pattern})(?![A-Za-z0-9-]|\.[A-Za-z0-9])", lambda m: own[m.group()], text)

@@ -1,0 +1,361 @@
+"""The command line: its helps, its exit codes, what goes where, and the looking commands over one saved rack."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tomli_w
+from typer.main import get_command
+
+from llmgwctl.cli import main
+from llmgwctl.cli.app import app
+from llmgwctl.inventory import load
+
+COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
+LOCAL = {"rack", "demo", "init"}  # they read no inventory
+FAULTS = ("r1-t02:imex-down", "r1-t03:gpu-not-joined:2", "r1-t04:refused")
+
+
+@pytest.fixture(scope="session")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The inventory of a small simulated rack that runs, with faults on three of its trays."""
+    directory = tmp_path_factory.mktemp("rack")
+    with served(directory) as inventory:
+        yield inventory
+
+
+@contextlib.contextmanager
+def served(directory: Path) -> Iterator[Path]:
+    faults = [w for f in FAULTS for w in ("--fault", f)]
+    argv = [sys.executable, "-m", "llmgwctl", "rack", "nvl72", "--trays", "6", "--dir", str(directory), *faults]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield Path(server.stdout.readline().strip())
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 0
+
+
+@pytest.fixture(scope="session")
+def bundle(live: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What that rack said, saved."""
+    directory = tmp_path_factory.mktemp("bundle") / "saved"
+    assert main(["probe", "-i", str(live), "--save", str(directory), "-q"]) == 3
+    return directory
+
+
+@pytest.fixture
+def replayed(live: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command finds the rack's inventory and answers from the bundle."""
+    monkeypatch.setenv("LLMGWCTL_INVENTORY", str(live))
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.fixture
+def cli(bundle: Path, replayed: None, capsys: pytest.CaptureFixture[str]):
+    """Run a command over the bundle: (exit code, stdout, stderr)."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["--from", str(bundle), *words])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command explains itself with an example that begins with its own name."""
+    assert main([command, "--help"]) == 0
+    said = capsys.readouterr().out
+    assert f"Example: llmgwctl {command}" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - LOCAL))
+def test_shared_options_everywhere(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command that looks at hosts takes the options of all."""
+    main([command, "--help"])
+    said = capsys.readouterr().out
+    for option in ("--inventory", "--hosts", "--pool", "--from", "--json", "--quiet", "--verbose"):
+        assert option in said, option
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["nvlink", "--help"]])
+def test_help_and_version_are_light(words: list[str]) -> None:
+    """They import nothing that takes time."""
+    heavy = ("asyncssh", "cryptography", "ClusterShell", "jinja2", "tomllib")
+    script = (
+        "import sys; from llmgwctl.cli import main; code = main(sys.argv[1:]); "
+        f"print(code, [m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "0 []"
+    assert "llmgwctl" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["nosuch"], 2, "nosuch"),
+        (["nvlink", "--nosuch"], 2, "--nosuch"),
+        (["nvlink", "-i", "/nowhere/x.toml"], 2, "cannot be read"),
+        (["nvlink", "--from", "/nowhere"], 2, "no bundle"),
+        (["plan"], 2, "PROFILE"),
+        (["rack", "nvl73"], 2, "nearest known kind is nvl72"),
+        (["rack", "--fault", "r1-t01"], 2, "HOST:FAULT"),
+        (["rack", "--fault", "r1-t99:imex-down"], 2, "r1-t99"),
+        (["rack", "--fault", "r1-t01:imex-dwon"], 2, "imex-down"),
+        (["init", "a[1-"], 2, "bad range"),
+    ],
+)
+def test_usage_errors(
+    words: list[str],
+    code: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path,
+) -> None:
+    """What is asked wrongly is said in one sentence on stderr, with exit code 2 and nothing on stdout."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("LLMGWCTL_INVENTORY", raising=False)
+    assert main(words) == code
+    out, err = capsys.readouterr()
+    assert said in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_no_inventory_says_what_to_do(capsys, monkeypatch, tmp_path) -> None:
+    """Without any inventory the message names the places and `init`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("LLMGWCTL_INVENTORY", raising=False)
+    assert main(["nvlink"]) == 2
+    assert "llmgwctl init" in capsys.readouterr().err
+
+
+def test_bugs_are_named_without_a_traceback(capsys, monkeypatch) -> None:
+    """An error of ours is one line, unless LLMGWCTL_DEBUG asks for the traceback."""
+
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("llmgwctl.cli.common.load_inventory", fails)
+    assert main(["nvlink"]) == 1
+    err = capsys.readouterr().err
+    assert "ZeroDivisionError: oops" in err
+    assert "LLMGWCTL_DEBUG=1" in err
+    monkeypatch.setenv("LLMGWCTL_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        main(["nvlink"])
+
+
+def test_interrupt_is_130(monkeypatch) -> None:
+    """Ctrl-C ends a command with 130."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("llmgwctl.cli.common.load_inventory", interrupted)
+    assert main(["nvlink"]) == 130
+
+
+def test_hosts_are_folded(cli) -> None:
+    """Hosts that are alike stand on one line, and nothing is asked of them."""
+    code, out, err = cli("hosts")
+    assert code == 0
+    assert err == ""
+    assert [line.split()[:3] for line in out.splitlines()[1:]] == [
+        ["r1-t[01-06]", "6", "prod"],
+        ["h100-[01-02]", "2", "prod"],
+    ]
+
+
+def test_hosts_check(cli) -> None:
+    """--check says which hosts were reached, and is 3 when one was not."""
+    code, out, _ = cli("hosts", "--check")
+    assert code == 3
+    assert "refused" in next(line for line in out.splitlines() if line.startswith("r1-t04"))
+    assert cli("hosts", "--check", "-w", "r1-t01")[0] == 0
+
+
+def test_nvlink_draws_the_rack(cli) -> None:
+    """The drawing has every tray with its state; what could not be told is on stderr, and the code is 3."""
+    code, out, err = cli("nvlink")
+    assert code == 3
+    lines = {name: line for line in out.splitlines() for name in line.split() if name.startswith("r1-t")}
+    assert "eligible" in lines["r1-t01"]
+    assert "IMEX is down" in lines["r1-t02"]
+    assert "■■□■" in lines["r1-t03"]
+    assert "refused" in lines["r1-t04"]
+    assert err.startswith("could not tell: r1-t04: ")
+    assert cli("nvlink", "-w", "r1-t[01-03]")[0] == 0
+
+
+def test_quiet_says_only_the_result(cli) -> None:
+    """-q leaves stderr empty and the result as it is."""
+    assert cli("nvlink", "-q")[1:] == (cli("nvlink")[1], "")
+
+
+def test_json_is_the_whole_of_stdout(cli) -> None:
+    """--json gives one document on stdout, before the command or after it."""
+    code, out, _ = cli("nvlink", "--json")
+    document = json.loads(out)
+    assert code == 3
+    assert document["schema"] == "llmgwctl.nvlink/v1"
+    assert [u["name"] for u in document["unreachable"]] == ["r1-t04"]
+    assert main(["--json", "engines"]) == 0
+
+
+def test_probe_folds(cli) -> None:
+    """Equal hosts are one line by range."""
+    code, out, _ = cli("probe")
+    assert code == 3
+    assert "r1-t[01,05-06]" in out
+    assert "DOWN" in next(line for line in out.splitlines() if line.startswith("r1-t02"))
+
+
+def test_probe_raw(cli) -> None:
+    """--raw prints what the host said, unchanged; an unknown section and several hosts are refused."""
+    code, out, _ = cli("probe", "r1-t01", "--raw", "nvidia-smi-q")
+    assert code == 0
+    assert "NVSMI LOG" in out
+    assert cli("probe", "r1-t01", "--raw", "nvidia-smi")[0] == 2
+    assert "one host" in cli("probe", "--raw", "nvidia-smi-q")[2]
+    assert cli("probe", "r1-t04", "--raw", "nvidia-smi-q")[0] == 3
+
+
+def test_probe_json_has_states(cli) -> None:
+    """--json has each reading of each host with its state, of the dead host too."""
+    hosts = {h["name"]: h["readings"] for h in json.loads(cli("probe", "--json")[1])["hosts"]}
+    assert hosts["r1-t01"]["gpus"]["state"] == "ok"
+    assert hosts["h100-01"]["imex"]["state"] == "absent"
+    assert hosts["r1-t04"]["reachable"]["state"] == "broken"
+
+
+def test_one_host_said_once(cli) -> None:
+    """HOST and -w together are refused."""
+    assert cli("probe", "r1-t01", "-w", "r1-t02")[0] == 2
+
+
+def test_replay_says_what_the_live_run_said(live: Path, cli, capsys) -> None:
+    """The same rack, live and from its bundle, gives the same drawing but for the moment."""
+    capsys.readouterr()
+    main(["nvlink", "-i", str(live)])
+    seen = capsys.readouterr().out
+    assert seen.split("read at")[0] == cli("nvlink")[1].split("read at")[0]
+
+
+def test_bundle_without_an_inventory(bundle: Path, monkeypatch, tmp_path, capsys) -> None:
+    """A bundle alone is enough to look at."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("LLMGWCTL_INVENTORY", raising=False)
+    assert main(["nvlink", "--from", str(bundle), "-q"]) == 3
+    assert "r1-t06" in capsys.readouterr().out
+
+
+def test_plan(cli) -> None:
+    """A plan names hosts, environment with reasons, and why the others are left out."""
+    code, out, _ = cli("plan", "deepseek-r1")
+    assert code == 0
+    assert "NCCL_MNNVL_ENABLE=1" in out
+    assert "IMEX is down" in next(line for line in out.splitlines() if line.startswith("r1-t02"))
+    made = json.loads(cli("plan", "deepseek-r1", "--json")[1])
+    assert made["tier"] == "nvlink"
+    assert [s["host"] for s in made["replicas"][0]["shards"]] == ["r1-t01", "r1-t05"]
+
+
+def test_plan_that_does_not_fit(cli) -> None:
+    """Exit code 4, with a reason for every host and no replica."""
+    code, out, _ = cli("plan", "deepseek-r1", "--replicas", "9", "--json")
+    made = json.loads(out)
+    assert (code, made["replicas"]) == (4, [])
+    assert {o["host"] for o in made["left_out"]} == {h["host"] for h in made["left_out"] if h["reasons"]}
+    assert len(made["left_out"]) == 8
+    assert cli("plan", "nosuch")[0] == 2
+
+
+def test_env(cli) -> None:
+    """The environment of a rank as the plan has it: for people, for a shell, as JSON."""
+    made = json.loads(cli("plan", "deepseek-r1", "--json")[1])["replicas"][0]["shards"][1]["env"]
+    document = json.loads(cli("env", "deepseek-r1", "--rank", "1", "--json")[1])
+    assert {v["name"]: v["value"] for v in document["env"]} == made
+    lines = cli("env", "deepseek-r1", "--rank", "1", "--shell")[1]
+    shell = subprocess.run(
+        ["sh", "-c", f'{lines}\nprintf %s "$NCCL_IB_HCA"'], capture_output=True, text=True, check=True, env={}
+    )
+    assert shell.stdout == made["NCCL_IB_HCA"]
+    assert "NCCL_IB_HCA" in cli("env", "deepseek-r1")[1]
+    assert cli("env", "deepseek-r1", "--rank", "2")[0] == 2
+    assert cli("env", "deepseek-r1", "-w", "r1-t01")[0] == 4
+
+
+def test_profile_that_the_engine_refuses(live: Path, bundle: Path, tmp_path, capsys) -> None:
+    """What the engine says against a profile is an error of the inventory: exit code 2."""
+    document = tomllib.loads(live.read_text())
+    document["profiles"] = {"bad": {"engine": "vllm", "tp": 1}}
+    file = tmp_path / "i.toml"
+    file.write_text(tomli_w.dumps(document))
+    assert main(["plan", "bad", "-i", str(file), "--from", str(bundle)]) == 2
+    assert "profiles.bad" in capsys.readouterr().err
+
+
+def test_engines(capsys) -> None:
+    """All engines of this version are listed."""
+    from llmgwctl.engines import ENGINES
+
+    assert main(["engines"]) == 0
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]} == set(ENGINES)
+
+
+def test_no_color_on_a_pipe_and_head_is_no_error(live: Path, bundle: Path) -> None:
+    """A reader that has seen enough changes neither the exit code nor what is on stderr; pipes get no colours."""
+    argv = [sys.executable, "-m", "llmgwctl", "nvlink", "--from", str(bundle), "-i", str(live), "-q"]
+    whole = subprocess.run(argv, capture_output=True, check=False)
+    assert b"\x1b" not in whole.stdout
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(argv, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (3, b"")
+
+
+def test_init_writes_an_inventory_that_works(live: Path, tmp_path, capsys) -> None:
+    """`init` probes and writes what it found; it never overwrites, and a dead host is in the file too."""
+    known = tomllib.loads(live.read_text())
+    made = load(live)
+    file = tmp_path / "new.toml"
+    config = tmp_path / "home" / ".ssh"
+    config.mkdir(parents=True)
+    (config / "known_hosts").write_text(Path(known["ssh"]["known_hosts"]).read_text())
+    words = ["init", "r1-t[01-06]", "--address", made.hosts[0].address[:-1] + "[1-6]", "--port", "2222", "--rack", "r1"]
+    words += ["--identity-file", known["ssh"]["identity_file"], "--user", "ops", "--pool", "prod", "-i", str(file)]
+    done = subprocess.run(
+        [sys.executable, "-m", "llmgwctl", *words],
+        env={**os.environ, "HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert "r1-t04" in done.stderr
+    found = load(file)
+    assert [h.name for h in found.hosts] == [f"r1-t0{i}" for i in range(1, 7)]
+    assert {(h.pool, h.rack, h.port) for h in found.hosts} == {("prod", "r1", 2222)}
+    assert {h.name: h.address for h in found.hosts} == {h.name: h.address for h in made.hosts[:6]}
+    before = file.read_text()
+    assert main([*words]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert file.read_text() == before
