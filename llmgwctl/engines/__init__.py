@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from llmgwctl.engines import sim, vllm
+from llmgwctl.engines import llamacpp, sglang, sim, vllm
 from llmgwctl.engines.base import Engine
 from llmgwctl.model.errors import UsageError
 
-ENGINES: dict[str, Engine] = {e.name: e for e in (vllm.ENGINE, sim.ENGINE)}
+ENGINES: dict[str, Engine] = {e.name: e for e in (vllm.ENGINE, sglang.ENGINE, llamacpp.ENGINE, sim.ENGINE)}
 
 
 def engine_of(name: str) -> Engine:

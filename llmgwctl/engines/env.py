@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from llmgwctl.engines.base import Engine, ShardContext
+from llmgwctl.engines.base import Build, Engine, Problem, Rule, ShardContext
+from llmgwctl.engines.versions import number
 from llmgwctl.model.launch import EnvVar
+from llmgwctl.model.plan import ReplicaPlan, ShardPlan
+from llmgwctl.model.profile import Profile
 
 # Inherited variables of these families change where NCCL and its companions go: they are removed from what a login
 # gives, unless the profile names them (prefixes; a name without a trailing _ is itself).
@@ -26,9 +29,12 @@ FAMILIES = (
     "RANK",
     "WORLD_SIZE",
     "LOCAL_RANK",
+    "RAY_ADDRESS",  # an inherited one sends `ray start` and the server to somebody else's cluster
+    "VLLM_PORT",  # up to vLLM 0.26 the seed of ports that then collide
+    "LLAMA_ARG_",  # every option of llama-server has such a variable
 )
 
-Rule = tuple[str, str, str]  # name, value, why
+GID_BY_NCCL = (2, 21)  # from here on NCCL chooses the GID itself
 
 
 def environment(ctx: ShardContext, engine: Engine) -> tuple[EnvVar, ...]:
@@ -44,9 +50,15 @@ def environment(ctx: ShardContext, engine: Engine) -> tuple[EnvVar, ...]:
 
 
 def _gpus(ctx: ShardContext) -> Iterable[Rule]:
-    if ctx.shard.gpus:
-        yield "CUDA_DEVICE_ORDER", "PCI_BUS_ID", "an index means what nvidia-smi means"
-        yield "CUDA_VISIBLE_DEVICES", ",".join(map(str, ctx.shard.gpus)), "the GPUs of this shard"
+    gpus = ctx.shard.gpus
+    if not gpus:
+        return
+    yield "CUDA_DEVICE_ORDER", "PCI_BUS_ID", "an index means what nvidia-smi means"
+    if ctx.profile.container:
+        told = ", ".join(map(str, gpus))
+        yield "CUDA_VISIBLE_DEVICES", ",".join(map(str, range(len(gpus)))), f"the container is given GPUs {told} alone"
+    else:
+        yield "CUDA_VISIBLE_DEVICES", ",".join(map(str, gpus)), "the GPUs of this shard"
 
 
 def _nccl(ctx: ShardContext, engine: Engine) -> Iterable[Rule]:
@@ -97,12 +109,45 @@ def _roce(ctx: ShardContext) -> Iterable[Rule]:
         yield "NCCL_IB_ADDR_RANGE", roce.address_range, "GID indexes differ: NCCL 2.21+ chooses within this range"
 
 
+def refuse(replica: ReplicaPlan, profile: Profile, builds: dict[str, Build]) -> Iterable[Problem]:
+    """RoCE adapters without one common GID index, and no NCCL that is known to find its own."""
+    if "NCCL_IB_GID_INDEX" in dict(profile.env) or len(replica.shards) == 1:
+        return
+    for shard in replica.shards:
+        nccl = builds.get(shard.host, Build()).nccl
+        if shard.hcas and shard.link_layer == "Ethernet" and shard.roce.gid_index is None and _old(nccl):
+            have = f"NCCL {nccl}" if nccl else "an NCCL of unknown version"
+            what = (
+                f"profile {profile.name}: on {shard.host} no RoCE v2 GID index serves all adapters ({_indexes(shard)})"
+            )
+            way = f"with {have} set nccl = '2.21' or newer in [engines.{profile.engine}] if it is, or equal GID tables"
+            yield Problem(what, way)
+
+
+def _old(nccl: str) -> bool:
+    return number(nccl)[:2] < GID_BY_NCCL
+
+
+def _indexes(shard: ShardPlan) -> str:
+    known = dict(shard.roce.indexes)
+    return "; ".join(f"{h}: {', '.join(map(str, known.get(h, ()))) or 'none'}" for h in shard.hcas)
+
+
 def _memory(ctx: ShardContext) -> Iterable[Rule]:
     if ctx.replica.tier == "nvlink":
         yield "NCCL_MNNVL_ENABLE", "1", f"all shards are in {ctx.replica.fabric}"
         yield "NCCL_CUMEM_ENABLE", "1", "memory shared across hosts needs it, and some engines switch it off"
     elif any(s.in_domain for s in ctx.replica.shards):
         yield "NCCL_MNNVL_ENABLE", "0", "not over NVLink: NCCL would abort on a broken IMEX instead of falling back"
+
+
+def differing(contexts: Iterable[ShardContext], engine: Engine) -> tuple[str, ...]:
+    """Names of variables whose values are not the same on all ranks: nothing may copy them from one host to another."""
+    values: dict[str, set[str | None]] = {}
+    environments = [{v.name: v.value for v in environment(c, engine)} for c in contexts]
+    for name in {n for env in environments for n in env}:
+        values[name] = {env.get(name) for env in environments}
+    return tuple(sorted(n for n, found in values.items() if len(found) > 1))
 
 
 def removed(ctx: ShardContext) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ class RoceRail:
 
     gid_index: int | None = None
     address_range: str | None = None
+    indexes: tuple[tuple[str, tuple[int, ...]], ...] = ()  # adapter port -> its routable RoCE v2 entries
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 FabricWish = Literal["prefer-nvlink", "require-nvlink", "require-rdma", "allow-tcp"]
+Runtime = Literal["docker", "podman", "enroot"]
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """The engine runs from an image. `path`: where its programs are in it, "" when they are on its PATH.
+
+    `mounts` are "/on/host:/inside" or "/on/host:/inside:ro"; the model's folder is always there.
+    """
+
+    runtime: Runtime
+    image: str
+    path: str = ""
+    mounts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +48,14 @@ class Profile:
     ready_timeout_s: int = 1800
     stop_grace_s: int = 30
     api_key_file: str | None = None
+    api_key_env: str | None = None  # a variable of the operator's own environment
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
+    container: Container | None = None
+
+    @property
+    def has_api_key(self) -> bool:
+        return bool(self.api_key_file or self.api_key_env)
 
     @property
     def model_name(self) -> str:

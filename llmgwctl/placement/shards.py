@@ -114,7 +114,8 @@ def _roce(facts: HostFacts, ports: Sequence[RailPort]) -> RoceRail:
     shared = set.intersection(*routable) if routable else set()
     if shared:
         return RoceRail(gid_index=min(shared, key=lambda i: (not _all_v4(chosen, i), i)))
-    return RoceRail(address_range=_one_range(chosen))
+    indexes = tuple((p.name, tuple(sorted(found))) for p, found in zip(ports, routable, strict=True))
+    return RoceRail(address_range=_one_range(chosen), indexes=indexes)
 
 
 def _port(hca: Hca, number: int) -> Port:

@@ -1,0 +1,118 @@
+"""vLLM over several hosts under Ray: a cluster of this replica alone, and the server on its head."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+
+from llmgwctl.engines.base import Command, Engine, Problem, ShardContext, Wait
+from llmgwctl.engines.env import differing
+from llmgwctl.engines.programs import beside, host_port, script
+from llmgwctl.model.plan import ReplicaPlan
+from llmgwctl.model.profile import Profile
+
+# In the order of the replica's block of ports; the last one begins the range of Ray's own worker processes.
+PORTS = (
+    "ray", "ray-node", "ray-objects", "ray-agent", "ray-agent-grpc", "ray-runtime-env", "ray-metrics",
+    "ray-dashboard", "ray-dashboard-metrics", "ray-autoscaler-metrics", "ray-workers",
+)  # fmt: skip
+WORKERS = 18  # "master", "dp-rpc" and PORTS, with these, are not more than a block of 32; eight GPUs need about ten
+OBJECT_STORE_BYTES = 1 << 30  # 30 % of the host's memory otherwise, and vLLM hardly uses it
+JOIN_S = 600
+WAIT_SCRIPT = "ray_wait.sh"
+NOT_COPIED = "ray_non_carry_over_env_vars.json"
+
+
+def used(ctx: ShardContext) -> bool:
+    """On one host its own processes do, whatever the build says."""
+    return ctx.build.distributed == "ray" and len(ctx.replica.shards) > 1
+
+
+def refuse(replica: ReplicaPlan, profile: Profile) -> Iterable[Problem]:
+    if len(replica.shards) == 1:
+        return
+    if profile.dp > 1:
+        what = f"profile {profile.name}: data parallel over Ray is not started here (it is known never to get ready)"
+        yield Problem(what, "distributed = 'mp' in [engines.vllm], or dp = 1")
+    if profile.container:
+        what = f"profile {profile.name}: Ray's head and the server would be two containers that do not see each other"
+        yield Problem(what, "distributed = 'mp' in [engines.vllm]")
+
+
+def arguments() -> tuple[str, ...]:
+    return ("--distributed-executor-backend", "ray")
+
+
+def commands(ctx: ShardContext, server: tuple[str, ...], engine: Engine) -> tuple[Command, ...]:
+    """The head listens before a worker joins; the server starts only when the cluster has all its GPUs."""
+    at = Wait(ctx.replica.leader.address, ctx.replica.port("ray"))
+    folder = temp_dir(ctx)
+    clean = ("rm", "-rf", folder)
+    if not ctx.leader:
+        return (Command("ray-worker", tuple(_start(ctx, folder)), waits=(at,), after=clean),)
+    head_env = (
+        ("AUTOSCALER_METRIC_PORT", str(ctx.replica.port("ray-autoscaler-metrics"))),
+        ("DASHBOARD_METRIC_PORT", str(ctx.replica.port("ray-dashboard-metrics"))),
+    )
+    head = Command("ray-head", tuple(_start(ctx, folder)), env=head_env, after=clean)
+    return head, Command("vllm", (*_when_whole(ctx), *server), env=_server_env(ctx, engine), waits=(at,))
+
+
+def temp_dir(ctx: ShardContext) -> str:
+    """Short, since Unix sockets lie in it; of this replica alone, since its ports are."""
+    return f"/tmp/llmgwctl-ray-{ctx.replica.port('ray')}"  # noqa: S108 (Ray makes it 0700 by our umask)
+
+
+def _start(ctx: ShardContext, folder: str) -> Iterable[str]:
+    replica, port = ctx.replica, ctx.replica.port
+    yield from (beside(ctx.build, "ray"), "start")
+    if ctx.leader:
+        yield from ("--head", f"--port={port('ray')}", f"--dashboard-port={port('ray-dashboard')}")
+        yield from ("--include-dashboard=false", "--ray-client-server-port=0")
+    else:
+        yield f"--address={host_port(replica.leader.address, port('ray'))}"
+    # The same as VLLM_HOST_IP: up to vLLM 0.12 a difference is a hang.
+    yield f"--node-ip-address={ctx.shard.address}"
+    yield f"--num-gpus={len(ctx.shard.gpus)}"
+    # Ray starts that many idle processes, and vLLM's ask for none.
+    yield "--num-cpus=1"
+    yield f"--object-store-memory={OBJECT_STORE_BYTES}"
+    yield f"--temp-dir={folder}"
+    yield f"--node-manager-port={port('ray-node')}"
+    yield f"--object-manager-port={port('ray-objects')}"
+    yield f"--dashboard-agent-listen-port={port('ray-agent')}"
+    yield f"--dashboard-agent-grpc-port={port('ray-agent-grpc')}"
+    yield f"--runtime-env-agent-port={port('ray-runtime-env')}"
+    yield f"--metrics-export-port={port('ray-metrics')}"
+    yield f"--min-worker-port={port('ray-workers')}"
+    yield f"--max-worker-port={port('ray-workers') + WORKERS - 1}"
+    yield from ("--disable-usage-stats", "--block")
+
+
+def _when_whole(ctx: ShardContext) -> tuple[str, ...]:
+    gpus = sum(len(s.gpus) for s in ctx.replica.shards)
+    address = host_port(ctx.replica.leader.address, ctx.replica.port("ray"))
+    return ("sh", WAIT_SCRIPT, beside(ctx.build, "ray"), address, str(gpus), str(JOIN_S))
+
+
+def _server_env(ctx: ShardContext, engine: Engine) -> tuple[tuple[str, str], ...]:
+    """Every host has its own environment before `ray start`; what differs must not be copied over it from here."""
+    address = host_port(ctx.replica.leader.address, ctx.replica.port("ray"))
+    # Ray folds equal lines of several ranks into one, and with them the proof of the transport.
+    always = (("RAY_ADDRESS", address), ("RAY_DEDUP_LOGS", "0"))
+    if not _not_copied(ctx, engine):
+        return always
+    # vLLM reads the list from its configuration folder, which is then the shard's; its opt-outs lie in the old one.
+    return (*always, ("VLLM_CONFIG_ROOT", "."), ("VLLM_NO_USAGE_STATS", "1"))
+
+
+def _not_copied(ctx: ShardContext, engine: Engine) -> tuple[str, ...]:
+    contexts = [replace(ctx, shard=s) for s in ctx.replica.shards]
+    return tuple(n for n in differing(contexts, engine) if n not in ("VLLM_HOST_IP", "CUDA_VISIBLE_DEVICES"))
+
+
+def files(ctx: ShardContext, engine: Engine) -> dict[str, str]:
+    names = _not_copied(ctx, engine)
+    listed = {NOT_COPIED: json.dumps([*names, "VLLM_CONFIG_ROOT"]) + "\n"} if names else {}
+    return {WAIT_SCRIPT: script(WAIT_SCRIPT), **listed}
