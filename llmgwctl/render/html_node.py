@@ -1,0 +1,268 @@
+"""What a node page says of one host, as rows of words; what was not read says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from llmgwctl.fabric.imex import WORDS
+from llmgwctl.model.fabric import FabricMap, HostVerdict
+from llmgwctl.model.gpu import Gpu, GpuReport
+from llmgwctl.model.host import HostFacts, Snapshot
+from llmgwctl.model.imex import Imex, ImexTable
+from llmgwctl.model.life import ShardRecord
+from llmgwctl.model.network import Hca
+from llmgwctl.model.reading import Reading
+from llmgwctl.render.html_view import CHIPS, age, chip_state, claimed, span
+from llmgwctl.render.words import bandwidth, out_of_domain
+
+NOT_READ = "not read"
+Row = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The GPU-by-GPU matrix and each card's neighbours, where the full probe set read them.
+
+    `links[(i, j)]`: how GPU i reaches GPU j ("NV18", "SYS"); `nearest[i]`: (adapter, the way to it).
+    """
+
+    links: Mapping[tuple[int, int], str]
+    nearest: Mapping[int, tuple[str, str]]
+    numa: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """One card. `letter` and `words` are those of its chip."""
+
+    index: int
+    letter: str
+    words: str
+    name: str
+    uuid: str
+    bus_id: str
+    fabric: str
+    domain: str
+    health: str
+    bandwidth: str
+    memory: str
+    numa: str
+    adapter: str
+    links: tuple[str, ...]
+    claim: str
+    processes: tuple[str, ...]
+    says: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ImexPeer:
+    """A line of the host's own row: how it is connected to a node of the list."""
+
+    host: str
+    status: str
+    version: str
+    cell: str
+    words: str
+    local: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """One host in full. `facts`: label and value; `broken`: readings that could not be made, and why."""
+
+    name: str
+    where: tuple[Row, ...]
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...]
+    gpus: tuple[GpuView, ...]
+    gpus_why: str
+    imex: tuple[Row, ...]
+    peers: tuple[ImexPeer, ...]
+    matrix: ImexTable | None
+    hcas: tuple[tuple[str, str, str, str], ...]
+    shards: tuple[tuple[str, str, str, str], ...]
+    broken: tuple[Row, ...]
+    topology: bool
+    read: str
+    older: str
+
+
+def host_view(facts: HostFacts, fmap: FabricMap, snapshot: Snapshot, topology: Topology | None = None) -> HostView:
+    verdict = fmap.verdicts[facts.host.name]
+    report, imex = facts.gpus.value, facts.imex.value
+    read, older = age(facts, snapshot)
+    table = imex.table if imex else None
+    return HostView(
+        name=facts.host.name,
+        where=_where(facts, verdict, fmap),
+        reasons=out_of_domain(verdict),
+        notes=verdict.notes,
+        gpus=_gpus(report, facts, topology),
+        gpus_why="" if report else facts.gpus.why or "no NVIDIA GPU here",
+        imex=_imex(facts.imex, verdict),
+        peers=_peers(imex, facts) if imex and table else (),
+        matrix=table,
+        hcas=_hcas(facts.hcas, dict(fmap.dropped_hcas.get(facts.host.name, ()))),
+        shards=tuple(_shard(r) for r in facts.life.value.shards) if facts.life.value else (),
+        broken=_broken(facts),
+        topology=topology is not None,
+        read=read,
+        older=older,
+    )
+
+
+def _where(facts: HostFacts, verdict: HostVerdict, fmap: FabricMap) -> tuple[Row, ...]:
+    host, system, report = facts.host, facts.system.value, facts.gpus.value
+    fabrics = [f"{s.id} ({s.kind}, {s.strength})" for s in fmap.scale_out if host.name in s.ports]
+    rows = [
+        ("Address", host.address or host.name),
+        ("Pool", host.pool),
+        ("Rack", host.rack or ""),
+        ("NVLink domain", verdict.domain or "none"),
+        ("Scale-out fabric", ", ".join(fabrics) or "none"),
+        ("GPUs", f"{len(report.gpus)} of {report.attached} readable, {_names(report)}" if report else ""),
+        ("Driver", (report.driver or "?") + (f", CUDA {report.cuda}" if report.cuda else "") if report else ""),
+        ("Kernel", system.kernel if system else ""),
+        ("Up for", span(system.uptime_s) if system else ""),
+        ("Scheduler", (system.scheduler or "none seen") if system else ""),
+        ("Account", system.account if system else ""),
+    ]
+    return tuple(r for r in rows if r[1])
+
+
+def _names(report: GpuReport) -> str:
+    return ", ".join(dict.fromkeys(g.name for g in report.gpus))
+
+
+def _gpus(report: GpuReport | None, facts: HostFacts, topology: Topology | None) -> tuple[GpuView, ...]:
+    claims = claimed(facts)
+    return tuple(_gpu(g, report, claims, topology) for g in report.gpus) if report else ()
+
+
+def _gpu(gpu: Gpu, report: GpuReport, claims: Mapping[str, str], topology: Topology | None) -> GpuView:
+    letter, words = CHIPS[chip_state(gpu)]
+    fabric = gpu.fabric
+    return GpuView(
+        index=gpu.index,
+        letter=letter,
+        words=words,
+        name=gpu.name,
+        uuid=gpu.uuid,
+        bus_id=gpu.bus_id,
+        fabric=" / ".join(filter(None, (fabric.state, fabric.status))) or "not printed by this driver",
+        domain=f"{fabric.cluster_uuid}.{fabric.clique_id}" if fabric.pair else "",
+        health=_health(gpu),
+        bandwidth=bandwidth(gpu),
+        memory=_memory(gpu),
+        numa=_numa(gpu, topology),
+        adapter=" over ".join(topology.nearest.get(gpu.index, ("none",))) if topology else NOT_READ,
+        links=tuple(_link(gpu, other, topology) for other in report.gpus),
+        claim=claims.get(gpu.uuid, ""),
+        processes=tuple(_process(p.pid, p.kind, p.name, p.used_mib, p.user) for p in gpu.processes),
+        says=_says(gpu),
+    )
+
+
+def _health(gpu: Gpu) -> str:
+    health = gpu.fabric.health
+    return ", ".join(health.problems()) or ("healthy" if health.told else "not printed by this driver")
+
+
+def _memory(gpu: Gpu) -> str:
+    if gpu.memory_total_mib is None:
+        return ""
+    used = "?" if gpu.memory_used_mib is None else f"{gpu.memory_used_mib / 1024:.1f}"
+    return f"{used} of {gpu.memory_total_mib / 1024:.0f} GiB"
+
+
+def _numa(gpu: Gpu, topology: Topology | None) -> str:
+    node = topology.numa.get(gpu.index) if topology else gpu.numa_node
+    return NOT_READ if node is None else str(node)
+
+
+def _link(a: Gpu, b: Gpu, topology: Topology | None) -> str:
+    if a.index == b.index:
+        return "self"
+    return topology.links.get((a.index, b.index), "?") if topology else NOT_READ
+
+
+def _process(pid: int, kind: str, name: str, used_mib: int | None, user: str | None) -> str:
+    memory = "" if used_mib is None else f", {used_mib / 1024:.1f} GiB"
+    return f"{name} (pid {pid}, {kind}{memory}{f', {user}' if user else ''})"
+
+
+def _says(gpu: Gpu) -> tuple[str, ...]:
+    """What else a card complains of."""
+    said = (
+        (f"recovery action pending: {gpu.recovery_action}", gpu.recovery_action),
+        ("MIG is on", gpu.mig_enabled),
+        (f"{gpu.ecc_uncorrected} uncorrected ECC errors", gpu.ecc_uncorrected),
+        ("row remapping pending", gpu.remap_pending),
+        ("row remapping failed", gpu.remap_failed),
+    )
+    return tuple(text for text, true in said if true)
+
+
+def _imex(reading: Reading[Imex], verdict: HostVerdict) -> tuple[Row, ...]:
+    imex = reading.value
+    if imex is None:
+        return (("State", f"{verdict.imex}{f': {reading.why}' if reading.why else ''}"),)
+    channels = ", ".join(f"channel{c.number}{'' if c.writable else ' (not writable)'}" for c in imex.channels)
+    rows = [
+        ("State", f"{verdict.imex}, says {imex.state or imex.why}"),
+        ("Unit", " ".join(filter(None, (imex.unit_active, imex.unit_file)))),
+        ("Domain", imex.table.domain_state if imex.table else imex.table_why),
+        ("Channels", channels or imex.files_why or "none"),
+    ]
+    return tuple(r for r in rows if r[1])
+
+
+def _peers(imex: Imex, facts: HostFacts) -> tuple[ImexPeer, ...]:
+    """The host's own row of the table; found by its own addresses, never by index."""
+    network, table = facts.network.value, imex.table
+    if table is None:
+        return ()
+    mine = network.own_addresses() if network else frozenset()
+    resolved = {line: frozenset(found) | {line} for line, found in imex.node_addresses}
+    own = next((n for n in table.nodes if resolved.get(n.host, frozenset({n.host})) & mine), None)
+    return tuple(
+        ImexPeer(n.host, n.status, n.version, cell, _cell(cell), own is not None and n.index == own.index)
+        for n in table.nodes
+        if (cell := table.cells.get((own.index, n.index), "") if own else "?") is not None
+    )
+
+
+def _cell(cell: str) -> str:
+    return "connected" if cell == "C" else WORDS.get(cell, "not told" if cell in ("", "?") else cell)
+
+
+def _hcas(reading: Reading[tuple[Hca, ...]], dropped: Mapping[str, str]) -> tuple[tuple[str, str, str, str], ...]:
+    return tuple(
+        (
+            f"{h.name}:{p.number}",
+            f"{p.state}, {p.phys_state}",
+            _speed(p.rate_gbps, p.link_layer),
+            dropped.get(h.name, ""),
+        )
+        for h in reading.value or ()
+        for p in h.ports
+    )
+
+
+def _speed(rate_gbps: int | None, layer: str) -> str:
+    return f"{layer}, {rate_gbps} Gb/s" if rate_gbps is not None else layer
+
+
+def _shard(record: ShardRecord) -> tuple[str, str, str, str]:
+    """Replica, rank, processes and the engine that it is of; nothing of its environment."""
+    processes = ", ".join(
+        f"{p.name} {p.state}" + (f" ({p.exit_code})" if p.exit_code is not None else "") for p in record.processes
+    )
+    return record.replica, str(record.rank), processes or "no process", record.text("engine")
+
+
+def _broken(facts: HostFacts) -> tuple[Row, ...]:
+    readings = (("System", facts.system), ("GPUs", facts.gpus), ("IMEX", facts.imex), ("Adapters", facts.hcas),
+                ("Network", facts.network), ("Shards", facts.life))  # fmt: skip
+    return tuple((label, reading.why) for label, reading in readings if reading.broken)
