@@ -100,6 +100,33 @@ def processes_with(word: str) -> list[int]:
     return found
 
 
+def test_a_text_gets_its_own_arguments(host):
+    """A text of another package gets what it asks for and nothing of ours; an empty argument is one, and so is a blank."""
+    text = 'printf "%s|" $# "$@"; cat'
+    said = host.run(Section("mine", "sys", 5, text=text, args=("/opt/a b", "", "$HOME")))
+    assert said["mine"].stdout == "3|/opt/a b||$HOME|"
+    assert host.run(Section("bare", "sys", 5, text="echo $# $0"))["bare"].stdout == "0 bare\n"
+
+
+def test_a_section_is_one_of_three_things():
+    """An argv, a script or a text: never two of them, and no argument of two lines."""
+    for wrong in (
+        Section("x", "sys", 5),
+        Section("x", "sys", 5, argv=("a",), text="b"),
+        Section("x", "sys", 5, text="b", args=("c\nd",)),
+    ):
+        with pytest.raises(ValueError, match="section 'x'"):
+            frames.payload([wrong])
+
+
+def test_the_clock_is_kept_with_our_times():
+    """The host's time at both ends, and ours around it, lie in the section of the clock."""
+    began = frames.clocked({"clock": Output("begin 7.5\n")}, 1.0, 2.0, "8.25")
+    assert began["clock"].stdout == "begin 7.5\nend 8.25\nsent 1.000000\nreceived 2.000000\n"
+    assert frames.clocked({}, 1.0, 2.0, "8.25") == {}
+    assert frames.clocked({"clock": Output("begin 7.5\n")}, 1.0, 2.0, "")["clock"].stdout == "begin 7.5\n"
+
+
 # --- one answer -------------------------------------------------------------------------------------------------
 
 

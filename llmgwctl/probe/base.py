@@ -39,7 +39,8 @@ NOT_SAVED = Output(exit_code=None, state="not-saved", note="not saved")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One thing that the framer runs: an argv, or a .sh file beside the probe (its arguments: root, state_dir).
+    """One thing that the framer runs: an argv, or a .sh file beside the probe (its arguments: root, state_dir, rights,
+    which is "sudo" where the inventory allows `sudo -n`), or a `text` of another package with its own `args`.
 
     Sections of one lane run one after another, lanes run side by side: "sys" touches no GPU and goes first,
     "gpu" is nvidia-smi (one at a time, under the host's lock), "imex" is nvidia-imex-ctl.
@@ -52,6 +53,8 @@ class Section:
     timeout_s: int
     argv: tuple[str, ...] = ()
     script: str = ""
+    text: str = ""
+    args: tuple[str, ...] = ()
     after: str = ""
     after_says: str = ""
     unless: str = ""
@@ -63,7 +66,7 @@ class Section:
 
     def body(self) -> str:
         """The text of the script, read from beside the probes; empty for an argv."""
-        return script_text(self.script) if self.script else ""
+        return script_text(self.script) if self.script else self.text
 
 
 @cache

@@ -1,15 +1,16 @@
 #!/bin/sh
 # The framer: runs the sections of one host, lane beside lane, and frames their answers by byte counts.
 #
-# Arguments: root state_dir budget_s nonce. Standard input: for each section one line
+# Arguments: root state_dir budget_s nonce rights. Standard input: for each section one line
 #   NAME LANE TIMEOUT_S KIND NBYTES AFTER AFTER_SAYS UNLESS        ("-" for empty)
-# and then NBYTES bytes: an argv (one argument a line) or the text of a script. Standard output:
+# and then NBYTES bytes, by KIND: `argv`, one argument a line; `script`, its text, which gets root, state_dir and rights
+# ("sudo", or nothing); `args:N`, N arguments of one line each and then the text, which gets those. Standard output:
 #   LLMGWCTL-BEGIN nonce
 #   @ NAME RC MS OUTLEN ERRLEN STATE TRUNC NOTE...                 (then the bytes of stdout, then of stderr)
-#   LLMGWCTL-END nonce
+#   LLMGWCTL-END nonce TIME                                        (this host's, in seconds)
 # Nothing that a section prints can imitate a frame, hold up another lane, or keep this script from ending.
 
-root=$1 state_dir=$2 budget=$3 nonce=$4
+root=$1 state_dir=$2 budget=$3 nonce=$4 rights=${5:-}
 max_bytes=4194304
 lock_wait=4
 
@@ -128,12 +129,15 @@ consider() {
 launch() {
     exec </dev/null >"$tmp/$name.out" 2>"$tmp/$name.err"
     ulimit -f $((max_bytes / 512))
-    if [ "$kind" = argv ]; then
-        set --
-        while IFS= read -r argument; do set -- "$@" "$argument"; done <"$tmp/$name.body"
-    else
-        set -- sh -c "$(cat "$tmp/$name.body")" "$name" "$root" "$state_dir"
-    fi
+    set --
+    case $kind in
+        argv) while IFS= read -r argument; do set -- "$@" "$argument"; done <"$tmp/$name.body" ;;
+        script) set -- sh -c "$(cat "$tmp/$name.body")" "$name" "$root" "$state_dir" "$rights" ;;
+        args:*)
+            while [ $# -lt "${kind#args:}" ] && IFS= read -r argument; do set -- "$@" "$argument"; done <"$tmp/$name.body"
+            set -- sh -c "$(tail -n "+$(($# + 1))" "$tmp/$name.body")" "$name" "$@"
+            ;;
+    esac
     timeout -k 5 "$limit" "$@" 8>&- 9>&- &
     echo $! >"$tmp/$name.pid"
     wait $! 2>/dev/null
@@ -232,7 +236,7 @@ main() {
         emit "$name"
         count=$((count - 1))
     done
-    printf 'LLMGWCTL-END %s\n' "$nonce"
+    printf 'LLMGWCTL-END %s %s\n' "$nonce" "$(date +%s.%N)"
 }
 
 lanes='' count=0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from llmgwctl.probe.base import Output, Section
@@ -22,16 +22,32 @@ _HEADER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: the sections that are whole. `begun`: the framer ran at all; `ended`: it said everything."""
+    """What came back: the sections that are whole. `begun`: the framer ran at all; `ended`: it said everything.
+
+    `ended_at`: the host's own time at its end, as it printed it.
+    """
 
     outputs: dict[str, Output]
     begun: bool
     ended: bool
+    ended_at: str = ""
 
     def complete(self, sections: Sequence[Section], note: str = LOST) -> dict[str, Output]:
         """One output for each section that was asked, in that order; one that did not come says why."""
         lost = Output(exit_code=None, note=note)
         return {s.name: self.outputs.get(s.name, lost) for s in sections}
+
+
+CLOCK = "clock"
+
+
+def clocked(outputs: dict[str, Output], sent_at: float, received_at: float, ended_at: str) -> dict[str, Output]:
+    """What the host says of its clock, with the controller's times around it: where they are kept for a replay."""
+    said = outputs.get(CLOCK)
+    if said is None or said.state != "ran" or not ended_at:
+        return outputs
+    ours = f"end {ended_at}\nsent {sent_at:.6f}\nreceived {received_at:.6f}\n"
+    return outputs | {CLOCK: replace(said, stdout=said.stdout + ours)}
 
 
 def payload(sections: Sequence[Section]) -> bytes:
@@ -46,10 +62,12 @@ def _asked(section: Section) -> bytes:
     words = [section.after or "-", section.after_says or "-", section.unless or "-"]
     if not NAME.fullmatch(section.name) or any(re.search(r"\s", w) for w in words):
         raise ValueError(f"section {section.name!r}: names and conditions are single words")
-    if any("\n" in a for a in section.argv) or bool(section.argv) == bool(section.script):
-        raise ValueError(f"section {section.name!r}: either arguments of one line each, or a script")
-    kind, text = ("argv", "".join(f"{a}\n" for a in section.argv)) if section.argv else ("script", section.body())
-    body = text.encode()
+    if any("\n" in a for a in (*section.argv, *section.args)):
+        raise ValueError(f"section {section.name!r}: an argument is one line")
+    if [bool(section.argv), bool(section.script), bool(section.text)].count(True) != 1:
+        raise ValueError(f"section {section.name!r}: either an argv, or a script, or a text")
+    kind = "argv" if section.argv else "script" if section.script else f"args:{len(section.args)}"
+    body = ("".join(f"{a}\n" for a in section.argv or section.args) + section.body()).encode()
     head = " ".join([section.name, section.lane, str(section.timeout_s), kind, str(len(body)), *words])
     return head.encode() + b"\n" + body
 
@@ -69,7 +87,9 @@ def parse(data: bytes, nonce: str) -> Answer:
     while (frame := _frame(data, at)) is not None:
         name, output, at = frame
         outputs.setdefault(name, output)
-    return Answer(outputs, begun=True, ended=data.startswith(end, at))
+    ended = data.startswith(end, at)
+    said = data[at + len(end) : at + len(end) + 64].decode("utf-8", "replace").split("\n")[0].strip() if ended else ""
+    return Answer(outputs, begun=True, ended=ended, ended_at=said)
 
 
 def _frame(data: bytes, at: int) -> tuple[str, Output, int] | None:

@@ -8,7 +8,7 @@ import resource
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import asyncssh
@@ -63,12 +63,13 @@ class Ssh:
         nonce = secrets.token_hex(8)
         async with self._link(host) as (link, conn):
             budget = max(1, math.floor(self._settings.host_deadline_s - link.connect_s - _MARGIN_S))
-            args = (host.root_prefix, host.state_dir, str(budget), nonce)
+            args = (host.root_prefix, host.state_dir, str(budget), nonce, "sudo" if host.sudo else "")
             script = Script("probe.sh", args, frames.payload(sections))
             done = await self._execute(host, link, conn, script, budget + KILL_AFTER_S)
         answer = frames.parse(done.stdout, nonce)
         if answer.outputs:
-            return answer.complete(sections, done.why or frames.LOST)
+            outputs = frames.clocked(answer.outputs, done.sent_at, done.received_at, answer.ended_at)
+            return replace(answer, outputs=outputs).complete(sections, done.why or frames.LOST)
         raise _no_answer(host, done, begun=answer.begun)
 
     async def run(self, host: Host, script: Script, limit_s: float) -> Output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,7 +18,10 @@ _OPEN_S = 30  # for sshd to start a session; nothing of ours has run before
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a command ended. `exit_code` None: it is not known, `why` says what happened and `kind` names it."""
+    """How a command ended. `exit_code` None: it is not known, `why` says what happened and `kind` names it.
+
+    `sent_at`, `received_at`: our clock before its input went out and after its last output came, since the epoch.
+    """
 
     stdout: bytes
     stderr: bytes
@@ -25,6 +29,8 @@ class Finished:
     ms: int
     why: str = ""
     kind: str = ""
+    sent_at: float = 0.0
+    received_at: float = 0.0
 
 
 class _Sink(asyncssh.SSHClientSession[bytes]):
@@ -61,7 +67,7 @@ async def execute(
     """Run it. Raises Unreachable when it could not be started, or said more than max_bytes."""
     loop = asyncio.get_running_loop()
     channel, sink = await _start(conn, command, max_bytes, where)
-    began = loop.time()
+    began, sent_at = loop.time(), time.time()
     try:
         with suppress(BrokenPipeError):  # it has ended already, and its answer lies here
             channel.write(stdin)
@@ -76,7 +82,8 @@ async def execute(
     if sink.overflow:
         raise Unreachable(f"{where}: more than {max_bytes} bytes of output", "too-much-output")
     why, kind = _how_lost(channel, lost)
-    return Finished(bytes(sink.out), bytes(sink.err), _exit_code(channel), _ms(loop.time() - began), why, kind)
+    times = (sent_at, time.time())
+    return Finished(bytes(sink.out), bytes(sink.err), _exit_code(channel), _ms(loop.time() - began), why, kind, *times)
 
 
 async def _start(
