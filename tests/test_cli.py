@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -330,6 +332,32 @@ def test_no_color_on_a_pipe_and_head_is_no_error(live: Path, bundle: Path) -> No
     done = subprocess.run(argv, stdout=write, stderr=subprocess.PIPE, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (3, b"")
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_terminal(live: Path, bundle: Path, no_color: str) -> None:
+    """On a terminal there is a progress bar on stderr and colour on stdout; NO_COLOR takes the colour away."""
+    out, err = pty.openpty(), pty.openpty()
+    argv = [sys.executable, "-m", "llmgwctl", "nvlink", "--from", str(bundle), "-i", str(live)]
+    env = {**os.environ, "TERM": "xterm", "NO_COLOR": no_color}
+    with subprocess.Popen(argv, stdout=out[1], stderr=err[1], env=env) as process:
+        os.close(out[1])
+        os.close(err[1])
+        result, other = _all(out[0]), _all(err[0])
+    assert process.returncode == 3
+    assert "reading hosts" in other
+    assert "8/8" in other
+    assert "reading hosts" not in result
+    assert bool(re.search(r"\x1b\[[0-9;]*3[1-6]m", result + other)) == (not no_color)
+
+
+def _all(descriptor: int) -> str:
+    said = b""
+    with contextlib.suppress(OSError):  # the other end of a terminal is closed
+        while chunk := os.read(descriptor, 65536):
+            said += chunk
+    os.close(descriptor)
+    return said.decode()
 
 
 def test_init_writes_an_inventory_that_works(live: Path, tmp_path, capsys) -> None:

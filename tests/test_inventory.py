@@ -188,6 +188,18 @@ REFUSED: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
     "port range backwards": (profile('port = "8015-8000"\n'), 6, "profiles.big.port", ("upwards",)),
     "port that is none": (profile("port = 70000\n"), 6, "profiles.big.port", ("65535",)),
     "port text": (profile('port = "http"\n'), 6, "profiles.big.port", ("8000-8015",)),
+    "runtime of a container": (
+        profile('container = { runtime = "dockr", image = "x" }\n'),
+        6,
+        "profiles.big.container.runtime",
+        ("'docker'", "dockr"),
+    ),
+    "image of a container": (
+        profile('container.runtime = "docker"\n'),
+        6,
+        "profiles.big.container.image",
+        ("required",),
+    ),
     "newline in an argument": (profile('args = ["a\\nb"]\n'), 6, "profiles.big.args[0]", ("newline",)),
     "NUL in a variable": (profile('env = { A = "\\u0000" }\n'), 6, "profiles.big.env.A", ("NUL",)),
     "name of a variable": (profile('env = { "A-B" = "1" }\n'), 6, "profiles.big.env.A-B", ("environment variable",)),
@@ -293,6 +305,10 @@ def test_build_of_a_host() -> None:
     first = found.build_for("vllm", by_name["h100-001"])
     assert (first.path, first.source) == ("/scratch/vllm-next/bin/vllm", "/opt/vllm/env.sh")
     assert found.build_for("sim", by_name["h100-001"]).path == ""
+    assert found.build_for("vllm", by_name["r1-t01"]).nccl == "2.27.3"
+    container = found.profiles["deepseek-r1"].container
+    assert container is not None
+    assert (container.runtime, container.mounts) == ("docker", ("/models:/models:ro",))
 
 
 def test_profile_is_completed() -> None:

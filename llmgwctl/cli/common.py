@@ -124,7 +124,13 @@ class Session:
 
         wanted = self.hosts if hosts is None else tuple(hosts)
         with progress(doing, len(wanted), quiet=self.asked.quiet) as step:
-            return await collect(wanted, self.transport, probes, on_host=lambda f: step(f.host.name), save=save)
+            found = await collect(wanted, self.transport, probes, on_host=lambda f: step(f.host.name), save=save)
+        if self.asked.verbose and found.hosts:
+            slow = max(found.hosts, key=lambda f: f.reachable.value or 0)
+            self.note(
+                f"read {len(found.hosts)} hosts; the slowest was {slow.host.name}: {slow.reachable.value or 0:.1f} s"
+            )
+        return found
 
 
 @asynccontextmanager

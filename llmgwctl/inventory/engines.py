@@ -40,7 +40,7 @@ def build(name: str, table: EngineTable, context: Context) -> Builds:
 
 
 def _keys(table: BuildTable) -> Keys:
-    return {k: v for k in ("path", "source", "distributed") if (v := getattr(table, k)) is not None}
+    return {k: v for k in BuildTable.model_fields if (v := getattr(table, k)) is not None}
 
 
 def _by_host(table: EngineTable, at: At, context: Context) -> Mapping[str, Keys]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from llmgwctl.inventory.context import At, Context
 from llmgwctl.inventory.faults import Faults
-from llmgwctl.inventory.schema import ProfileTable, port_range
-from llmgwctl.model.profile import Profile
+from llmgwctl.inventory.schema import ContainerTable, ProfileTable, port_range
+from llmgwctl.model.profile import Container, Profile
 
 # What the parallel sizes of one replica come to, by engine; an engine that is not here counts no ranks of its own.
 # SGLang's data parallel ranks lie inside tp x pp; llama.cpp splits layers over whatever GPUs it is given.
@@ -24,6 +24,7 @@ SIZES = ("tp", "pp", "dp")
 _SAME = (
     *("engine", "model_path", "served_model_name", "gpu_class", "tp", "pp", "dp", "ep", "nodes", "fabric"),
     *("require_declared_fabric", "allow_degraded", "replicas", "listen_all", "ready_timeout_s", "stop_grace_s"),
+    "api_key_env",
 )
 
 
@@ -45,10 +46,15 @@ def build(name: str, table: ProfileTable, context: Context) -> Profile | None:
         port_min=low,
         port_max=high,
         api_key_file=context.local_path(table.api_key_file),
+        container=_container(table.container),
         args=tuple(table.args),
         env=tuple(table.env.items()),
         **same,
     )
+
+
+def _container(table: ContainerTable | None) -> Container | None:
+    return Container(table.runtime, table.image, table.path, tuple(table.mounts)) if table else None
 
 
 def _pool(table: ProfileTable, at: At, context: Context) -> str | None:

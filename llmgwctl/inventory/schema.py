@@ -169,11 +169,21 @@ class BuildTable(Table):
     path: Line | None = None
     source: Line | None = None
     distributed: Literal["mp", "ray"] | None = None
+    nccl: Text | None = None
+    version: Text | None = None
+    rpc_server: Text | None = None
 
 
 class EngineTable(BuildTable):
     pools: dict[Name, BuildTable] = {}
     hosts: dict[str, BuildTable] = {}
+
+
+class ContainerTable(Table):
+    runtime: Literal["docker", "podman", "enroot"]
+    image: Text
+    path: Line = ""
+    mounts: list[Text] = []
 
 
 class ProfileTable(Table):
@@ -197,6 +207,8 @@ class ProfileTable(Table):
     ready_timeout_s: Seconds = 1800
     stop_grace_s: Annotated[int, Field(ge=0, le=86400)] = 30
     api_key_file: Annotated[str, AfterValidator(key_file)] | None = None
+    api_key_env: Annotated[str, AfterValidator(variable)] | None = None
+    container: ContainerTable | None = None
     args: list[Line] = []
     env: dict[Annotated[str, AfterValidator(variable)], Line] = {}
 

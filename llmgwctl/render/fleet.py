@@ -102,7 +102,7 @@ def _joined(report: GpuReport) -> str:
 
 def _domains(report: GpuReport) -> str:
     pairs = sorted({g.fabric.pair for g in report.gpus if g.fabric.pair})
-    return ", ".join(short_domain(f"nvl:{uuid}.{clique}") for uuid, clique in pairs) or "-"
+    return ", ".join(short_domain(f"nvl:{uuid}.{clique}")[4:] for uuid, clique in pairs) or "-"
 
 
 def _hcas(hcas: tuple[Hca, ...]) -> str:
