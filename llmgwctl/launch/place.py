@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,9 +60,9 @@ class Placed:
 
 @dataclass
 class Place:
-    """One bring-up. `recheck` reads the chosen hosts again and raises when the plan no longer holds.
+    """One bring-up: claim, start, serve. Between claim and start the caller looks again at the chosen hosts.
 
-    Cancelled before everything is started, it rolls back; cancelled while waiting, it leaves what it started running.
+    Cancelled while starting, it rolls back; cancelled while waiting, it leaves running what it started.
     """
 
     prepared: Sequence[Prepared]
@@ -77,22 +77,19 @@ class Place:
     def targets(self) -> list[Target]:
         return [Target.of(p) for p in self.prepared]
 
-    async def begin(self, recheck: Callable[[], Awaitable[None]] | None = None) -> tuple[Holder, ...]:
-        """Claim and start, or nothing. A shard that cannot be started is a failure with the last words of all."""
-        taken = await claim(self.prepared, self.transport)
+    async def claim(self) -> tuple[Holder, ...]:
+        """Claim every GPU, or nothing and raise ClaimHeld. Returns whose stale claims were taken over."""
+        return await claim(self.prepared, self.transport)
+
+    async def start(self) -> None:
+        """Start every shard; when one cannot be started all are undone, also on cancellation."""
         try:
-            if recheck is not None:
-                await recheck()
             await start(self.prepared, self.transport)
-        except PlanChanged:
-            await self.undo()
-            raise
         except LlmgwError as e:
             raise await self._undone(e) from e
         except BaseException:
             await self.undo()
             raise
-        return taken
 
     async def serve(self) -> Placed:
         """Wait until it serves and record that on the leader's host. ContactLost: it may live on, nothing is undone."""

@@ -1,0 +1,251 @@
+"""The life of replicas: place, ps, logs, stop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from llmgwctl.cli.common import Asked, finish, look, out, out_json, run, session, shared
+
+if TYPE_CHECKING:
+    from llmgwctl.cli.common import Session
+    from llmgwctl.launch.stop import Stopped
+    from llmgwctl.model.host import Snapshot
+    from llmgwctl.model.replica import ReplicaState
+
+FAILED, UNKNOWN = 1, 3
+UNSEEN = "host not read"
+
+ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="A profile of the inventory.")]
+ReplicaArgument = Annotated[str, typer.Argument(metavar="REPLICA", help="As `ps` names it: deepseek-r1-0.")]
+
+
+def register(app: typer.Typer) -> None:
+    for command in (place, ps, logs, stop):
+        app.command()(command)
+
+
+# --- place ----------------------------------------------------------------------------------------------------------
+
+
+@shared
+def place(
+    *,
+    asked: Asked,
+    profile: ProfileArgument,
+    replicas: Annotated[
+        int | None,
+        typer.Option("--replicas", metavar="N", min=1, max=1000, help="Default: as many as the profile says."),
+    ] = None,
+    timeout: Annotated[
+        int | None, typer.Option("--timeout", metavar="S", min=1, help="Default: ready_timeout_s of the profile.")
+    ] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Start it and return; `ps` says how it is.")] = False,
+) -> None:
+    """Plan a replica, start it on its hosts, wait until it serves, and print its endpoint.
+
+    Example: llmgwctl place deepseek-r1 --timeout 900
+
+    When a shard dies or it does not serve in time, everything is stopped again and the last words of every rank are
+    saved. Ctrl-C rolls back while it is being started; while waiting it leaves the replica running (exit code 3).
+    """
+    from llmgwctl.cli.placing import Wanted, bring_up
+
+    run(bring_up(asked, Wanted(profile, replicas, timeout, not no_wait)))
+
+
+# --- ps -------------------------------------------------------------------------------------------------------------
+
+
+@shared
+def ps(
+    *,
+    asked: Asked,
+    replica: Annotated[str | None, typer.Argument(metavar="[REPLICA]", help="Only this one.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit code 1 unless every replica shown is ready.")] = False,
+) -> None:
+    """Show the replicas on the hosts, whoever started them, and how each is.
+
+    Example: llmgwctl ps --check deepseek-r1-0
+
+    Exit code 3 when a host could not be read: what runs there is not known.
+    """
+    run(_ps(asked, replica, check=check))
+
+
+async def _ps(asked: Asked, name: str | None, *, check: bool) -> None:
+    from llmgwctl.render import life as render
+
+    async with session(asked) as s:
+        snapshot = await read_life(s)
+        states = find(snapshot, [name] if name else None)
+        if asked.json:
+            out_json(render.ps_document(states))
+        else:
+            out(render.ps(states, look(), verbose=asked.verbose))
+        tell_unseen(s, snapshot)
+    bad = check and (not states or any(r.state in ("failed", "starting") for r in states))
+    unknown = _unseen(snapshot) or (check and any(r.state == "unknown" for r in states))
+    finish(FAILED if bad else UNKNOWN if unknown else 0)
+
+
+async def read_life(s: Session) -> Snapshot:
+    """What runs on the hosts: no GPU tool is started for it."""
+    from llmgwctl.probe import PROBES
+
+    return await s.collect(probes=[p for p in PROBES if p.field in ("system", "life")])
+
+
+def find(snapshot: Snapshot, names: list[str] | None) -> tuple[ReplicaState, ...]:
+    from llmgwctl.launch.state import replicas
+
+    return tuple(r for r in replicas(snapshot) if names is None or r.id in names)
+
+
+def _unseen(snapshot: Snapshot) -> list[str]:
+    return [f.host.name for f in snapshot.hosts if not f.life.ok]
+
+
+def tell_unseen(s: Session, snapshot: Snapshot) -> None:
+    """Hosts whose life could not be read, and entries there that are none of ours."""
+    from llmgwctl.render.fold import alike, fold
+    from llmgwctl.render.text import clean
+
+    sick = [
+        (f.host.name, f.reachable.why if f.reachable.broken else f.life.why) for f in snapshot.hosts if not f.life.ok
+    ]
+    for names, why in alike(sick):
+        s.note(f"{fold(names)}: {clean(why)}")
+    for f in snapshot.hosts:
+        for odd in f.life.value.unreadable if f.life.value else ():
+            s.note(f"{f.host.name}: {clean(odd)}")
+
+
+# --- logs -----------------------------------------------------------------------------------------------------------
+
+
+@shared
+def logs(
+    *,
+    asked: Asked,
+    replica: ReplicaArgument,
+    rank: Annotated[int | None, typer.Option("--rank", metavar="N", min=0, help="Only this rank.")] = None,
+    tail: Annotated[int, typer.Option("--tail", "-n", metavar="LINES", min=1, help="Of each command.")] = 100,
+) -> None:
+    """Print what the commands of a replica have said, each line with its rank.
+
+    Example: llmgwctl logs deepseek-r1-0 --rank 1 -n 500
+    """
+    run(_logs(asked, replica, rank, tail))
+
+
+async def _logs(asked: Asked, name: str, rank: int | None, tail: int) -> None:
+    from llmgwctl.launch.logs import fetch_logs
+    from llmgwctl.launch.state import targets_of
+    from llmgwctl.model.errors import UsageError
+    from llmgwctl.render import life as render
+
+    async with session(asked) as s:
+        snapshot = await read_life(s)
+        states = find(snapshot, [name])
+        if not states:
+            tell_unseen(s, snapshot)
+            raise UsageError(f"there is no replica {name} on the hosts that answered (`llmgwctl ps` names them)")
+        targets = [t for r in states for t in targets_of(snapshot, r) if rank is None or t.rank == rank]
+        found = await fetch_logs(targets, s.transport)
+        if asked.json:
+            parts = [{"rank": x.rank, "host": x.host, "command": x.command, "text": x.text} for x in found if not x.why]
+            out_json({"schema": "llmgwctl.logs/v1", "replica": name, "logs": parts})
+        else:
+            shown = [x for x in found if not x.why and (x.command != "supervisor" or asked.verbose)]
+            out(render.log_lines([(f"r{x.rank} {x.command}", "\n".join(x.last(tail))) for x in shown]))
+        for lost in (x for x in found if x.why):
+            s.note(f"rank {lost.rank} on {lost.host}: {lost.why}")
+    finish(UNKNOWN if _unseen(snapshot) or any(x.why for x in found) else 0)
+
+
+# --- stop -----------------------------------------------------------------------------------------------------------
+
+
+@shared
+def stop(
+    *,
+    asked: Asked,
+    replicas: Annotated[list[str] | None, typer.Argument(metavar="REPLICA...", help="As `ps` names them.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every replica of this account on the chosen hosts.")] = False,
+) -> None:
+    """End replicas: every process that was started for them, verified, and their claims given back.
+
+    Example: llmgwctl stop deepseek-r1-0
+
+    Stopping what is already gone does no harm. Exit code 1 when something would not die, 3 when a host did not answer.
+    """
+    run(_stop(asked, replicas or [], everything=all_))
+
+
+async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
+    from llmgwctl.launch.state import targets_of
+    from llmgwctl.launch.stop import stop_replica
+    from llmgwctl.model.errors import UsageError
+
+    if bool(names) == everything:
+        raise UsageError("name the replicas to stop, or say --all")
+    async with session(asked) as s:
+        snapshot = await read_life(s)
+        states = [r for r in find(snapshot, None if everything else names) if _ours(s, r, snapshot, named=bool(names))]
+        for name in (n for n in names if not any(r.id == n for r in states)):
+            s.note(f"{name}: nothing of it on the hosts that answered")
+        ended: list[Stopped] = []
+        for r in states:
+            done = await stop_replica(targets_of(snapshot, r), s.transport)
+            ended += done
+            _tell_stopped(s, r, done)
+        tell_unseen(s, snapshot)
+        if asked.json:
+            out_json({"schema": "llmgwctl.stop/v1", "stopped": [_stopped(x) for x in ended]})
+    unknown = _unseen(snapshot) or any(x.gone is None for x in ended)
+    finish(FAILED if any(x.gone is False for x in ended) else UNKNOWN if unknown else 0)
+
+
+def _ours(s: Session, r: ReplicaState, snapshot: Snapshot, *, named: bool) -> bool:
+    """Another account's replica, and one that a newer llmgwctl started, are shown and never touched."""
+    from llmgwctl.model.errors import UsageError
+
+    accounts = {f.host.name: f.system.value.account for f in snapshot.hosts if f.system.value}
+    foreign = [x for x in r.shards if x.account and x.account != accounts.get(x.host, x.account)]
+    if foreign:
+        why = f"{r.id} belongs to account {foreign[0].account} on {foreign[0].host}"
+    elif any(x.known_newer for x in r.shards):
+        why = f"{r.id} was started by a newer llmgwctl"
+    else:
+        return True
+    if named:
+        raise UsageError(f"{why}: it is left alone")
+    s.note(f"{why}: it is left alone")
+    return False
+
+
+def _tell_stopped(s: Session, r: ReplicaState, ended: tuple[Stopped, ...]) -> None:
+    for x in ended:
+        where = f"{r.id} rank {x.target.rank} on {x.target.host.name}"
+        if x.gone is None:
+            s.note(f"{where}: its host did not answer ({x.why}); its entry stays, and the next stop cleans it")
+        elif not x.gone:
+            s.note(f"{where}: not gone: {', '.join(x.left) or x.why}")
+        elif x.killed:
+            s.note(f"{where}: {x.killed} processes had to be killed")
+    if ended and all(x.gone for x in ended) and not s.asked.json:
+        out(f"{r.id} is stopped; nothing of it is left on {len(ended)} host{'s' if len(ended) > 1 else ''}")
+
+
+def _stopped(x: Stopped) -> dict[str, object]:
+    return {
+        "replica": x.target.replica,
+        "rank": x.target.rank,
+        "host": x.target.host.name,
+        "gone": x.gone,
+        "killed": x.killed,
+        "left": list(x.left),
+        "why": x.why,
+    }

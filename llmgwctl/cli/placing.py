@@ -1,0 +1,291 @@
+"""`place`: plan, claim, look again, start, wait, verify; a loser of a race reads again before it plans again."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+
+from llmgwctl.cli.common import Asked, Session, finish, look, note, out, out_json, progress, session
+from llmgwctl.cli.planning import NO_PLACEMENT, launched, refuse_problems
+from llmgwctl.engines import engine_of
+from llmgwctl.engines.base import Engine
+from llmgwctl.fabric import fabric_map
+from llmgwctl.launch.claim import ClaimHeld
+from llmgwctl.launch.place import Place, Placed, PlaceFailed, PlanChanged
+from llmgwctl.launch.prepare import Launch, prepare
+from llmgwctl.launch.stop import stop_replica
+from llmgwctl.model.errors import ContactLost, InventoryError, LlmgwError
+from llmgwctl.model.host import HostFacts, Snapshot
+from llmgwctl.model.launch import Operator
+from llmgwctl.model.plan import Plan, ReplicaPlan
+from llmgwctl.model.profile import Profile
+from llmgwctl.placement import plan as make_plan
+from llmgwctl.render import life as render
+from llmgwctl.render import plan as render_plan
+from llmgwctl.render.text import clean
+
+ATTEMPTS = 5
+MAX_KEY_BYTES = 4096
+
+
+class Detached(LlmgwError):
+    """Left running without being waited for: how it goes on is not known here."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    profile: str
+    replicas: int | None = None
+    timeout_s: int | None = None
+    wait: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What stays the same over all attempts."""
+
+    session: Session
+    wanted: Wanted
+    profile: Profile
+    engine: Engine
+    api_key: str
+    operator: Operator
+
+    @property
+    def count(self) -> int:
+        return self.wanted.replicas or self.profile.replicas
+
+
+async def bring_up(asked: Asked, wanted: Wanted) -> None:
+    async with session(asked) as s:
+        profile = s.inventory.profile(wanted.profile)
+        engine = engine_of(profile.engine)
+        refuse_problems(profile, engine)
+        job = _Job(s, wanted, profile, engine, read_api_key(profile), operator())
+        made, bringing = await _begun(job)
+        rows = await _served(job, made, bringing) if wanted.wait else [_row(p, None) for p in bringing]
+        if asked.json:
+            out_json({"schema": "llmgwctl.place/v1", "profile": profile.name, "tier": made.tier, "replicas": rows})
+        else:
+            out(render.placed(rows, look()))
+
+
+def operator() -> Operator:
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = str(os.getuid())
+    return Operator(name, platform.node())
+
+
+def read_api_key(profile: Profile) -> str:
+    """From a file of the operator's; it never stands on a command line."""
+    if not profile.api_key_file:
+        return ""
+    path = Path(profile.api_key_file).expanduser()
+    try:
+        key = path.read_bytes()[:MAX_KEY_BYTES].decode().strip()
+    except (OSError, UnicodeDecodeError) as e:
+        raise InventoryError(f"profiles.{profile.name}: api_key_file {path} cannot be read: {e}") from e
+    if not key or any(c.isspace() for c in key):
+        raise InventoryError(f"profiles.{profile.name}: api_key_file {path} must hold one word")
+    return key
+
+
+# --- plan, claim, start ---------------------------------------------------------------------------------------------
+
+
+async def _begun(job: _Job) -> tuple[Plan, list[Place]]:
+    """Everything started, all replicas or none. A lost race, or facts that changed, mean reading and planning again."""
+    for attempt in range(1, ATTEMPTS + 1):
+        snapshot = await job.session.collect()
+        made = _planned(job, snapshot)
+        try:
+            return made, await _start_all(job, made, snapshot)
+        except (ClaimHeld, PlanChanged) as e:
+            job.session.note(f"{clean(str(e))}: reading again")
+            if attempt == ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _planned(job: _Job, snapshot: Snapshot) -> Plan:
+    s = job.session
+    made = _plan(job, snapshot)
+    if not made.replicas:
+        out(render_plan.plan(made, {}, look(), s.hosts))
+        finish(NO_PLACEMENT)
+    for replica in made.replicas:
+        refuse_problems(job.profile, job.engine, replica, snapshot)
+    for warning in made.warnings:
+        s.note(f"! {clean(warning)}")
+    if s.asked.verbose:
+        launches = {k: v for r in made.replicas for k, v in launched(r, job.profile, job.engine, s.inventory).items()}
+        note(render_plan.plan(made, launches, look(), s.hosts))
+    return made
+
+
+def _plan(job: _Job, snapshot: Snapshot) -> Plan:
+    fmap = fabric_map(snapshot, job.session.inventory.fabrics)
+    return make_plan(fmap, snapshot, job.profile, job.engine.ports(job.profile), job.count)
+
+
+async def _start_all(job: _Job, made: Plan, snapshot: Snapshot) -> list[Place]:
+    bringing = [_place(job, r) for r in made.replicas]
+    touched: list[Place] = []
+    try:
+        for p in bringing:
+            taken = await p.claim()
+            touched.append(p)
+            for holder in taken:
+                job.session.note(clean(f"took over a stale claim: {holder}"))
+        await _recheck(job, made, snapshot, bringing)
+        for p in bringing:
+            await p.start()
+    except BaseException as e:
+        if isinstance(e, PlaceFailed):
+            _tell_rolled_back(job, e)
+        await _undo(job, touched)
+        raise
+    return bringing
+
+
+def _place(job: _Job, replica: ReplicaPlan) -> Place:
+    inventory = job.session.inventory
+    hosts = {h.name: h for h in inventory.hosts}
+    now = datetime.now(UTC)
+    launch = Launch(f"{now:%Y%m%dT%H%M%S}-{token_hex(4)}", now.isoformat(timespec="seconds"), job.operator)
+    builds = {s.host: inventory.build_for(job.engine.name, hosts[s.host]) for s in replica.shards}
+    prepared = prepare(replica, job.profile, job.engine, hosts, launch, builds=builds, api_key=job.api_key)
+    say = job.session.note if job.session.asked.verbose else lambda _: None
+    return Place(
+        prepared,
+        job.session.transport,
+        logs_folder(replica.id, launch.id),
+        api_key=job.api_key,
+        timeout_s=job.wanted.timeout_s or job.profile.ready_timeout_s,
+        say=say,
+    )
+
+
+def logs_folder(replica: str, launch: str) -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
+    return Path(state) / "llmgwctl" / "logs" / f"{replica}.{launch}"
+
+
+async def _recheck(job: _Job, made: Plan, snapshot: Snapshot, bringing: Sequence[Place]) -> None:
+    """The chosen hosts once more, after the claim: the same facts give the same plan, so another plan is a change."""
+    chosen = {s.host for r in made.replicas for s in r.shards}
+    hosts = [f.host for f in snapshot.hosts if f.host.name in chosen]
+    fresh = {f.host.name: f for f in (await job.session.collect(hosts, doing="looking again")).hosts}
+    ours = {p.prepared[0].launch.id for p in bringing}
+    rows = tuple(_without(fresh.get(f.host.name, f), ours) for f in snapshot.hosts)
+    again = _plan(job, Snapshot(snapshot.taken_at, rows))
+    if [_essence(r) for r in again.replicas] != [_essence(r) for r in made.replicas]:
+        why = again.why_not or "another placement is right now"
+        raise PlanChanged(f"the chosen hosts have changed since they were read ({why})")
+
+
+def _without(facts: HostFacts, launches: set[str]) -> HostFacts:
+    """A host as if we had not claimed anything there."""
+    life = facts.life.value
+    if life is None:
+        return facts
+    claims = tuple(c for c in life.claims if c.launch not in launches)
+    shards = tuple(s for s in life.shards if s.launch not in launches)
+    return replace(facts, life=facts.life.map(lambda value: replace(value, claims=claims, shards=shards)))
+
+
+def _essence(replica: ReplicaPlan) -> tuple[object, ...]:
+    return (replica.tier, replica.fabric, replica.ports, replica.shards)
+
+
+async def _undo(job: _Job, touched: Sequence[Place]) -> None:
+    for p in touched:
+        stopped = await stop_replica(p.targets, job.session.transport)
+        for x in stopped:
+            if not x.gone:
+                job.session.note(
+                    clean(f"{x.target.replica} rank {x.target.rank} on {x.target.host.name} is left: {x.why}")
+                )
+
+
+# --- wait -----------------------------------------------------------------------------------------------------------
+
+
+async def _served(job: _Job, made: Plan, bringing: Sequence[Place]) -> list[dict[str, object]]:
+    names = ", ".join(p.prepared[0].replica for p in bringing)
+    try:
+        with progress(f"waiting for {names}", len(bringing), quiet=job.session.asked.quiet) as step:
+            placed = await _all_serve(bringing, step)
+    except asyncio.CancelledError:
+        raise Detached(f"{names} is left running: `llmgwctl ps` follows it, `llmgwctl stop {names}` ends it") from None
+    except ContactLost as e:
+        follow = f"`llmgwctl ps` tells how {names} is, `llmgwctl stop` ends it"
+        raise ContactLost(f"{e}; it may live on and nothing was stopped: {follow}") from e
+    except PlaceFailed as e:
+        _tell_rolled_back(job, e)
+        await _undo(job, bringing)
+        raise
+    for p, done in zip(bringing, placed, strict=True):
+        _tell_doubts(job, p, done, made)
+    return [_row(p, done) for p, done in zip(bringing, placed, strict=True)]
+
+
+async def _all_serve(bringing: Sequence[Place], step: Callable[[str], None]) -> list[Placed]:
+    async def one(p: Place) -> Placed:
+        placed = await p.serve()
+        step(p.prepared[0].replica)
+        return placed
+
+    tasks = [asyncio.ensure_future(one(p)) for p in bringing]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+EXPECTED = {"nvlink": "nvlink", "scale-out": "ib", "tcp": "tcp"}
+
+
+def _tell_doubts(job: _Job, p: Place, done: Placed, made: Plan) -> None:
+    name = p.prepared[0].replica
+    if not done.proved:
+        job.session.note(f"! {name}: not proved that it serves: {clean(done.why)}")
+    want = EXPECTED.get(made.tier or "")
+    if want and done.transport == "not proved":
+        job.session.note(f"{name}: the transport is not proved: its log has no NCCL line that names it")
+    elif want and done.transport != want:
+        job.session.note(f"! {name}: planned over {made.tier}, and NCCL uses {done.transport}")
+
+
+def _tell_rolled_back(job: _Job, e: PlaceFailed) -> None:
+    for x in e.rolled_back.unclean:
+        why = ", ".join(x.left) or x.why
+        job.session.note(clean(f"rank {x.target.rank} on {x.target.host.name} could not be cleaned up: {why}"))
+    if e.rolled_back.folder:
+        job.session.note(f"the last words of every rank are in {e.rolled_back.folder}")
+
+
+def _row(p: Place, done: Placed | None) -> dict[str, object]:
+    spec = p.prepared[0].spec
+    return {
+        "id": p.prepared[0].replica,
+        "state": "ready" if done else "starting",
+        "endpoint": spec["endpoint"],
+        "model": spec["model"],
+        "transport": done.transport if done else "",
+        "proved": bool(done and done.proved),
+        "shards": [{"rank": x.rank, "host": x.host.name, "gpus": list(x.shard.gpus)} for x in p.prepared],
+    }
