@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llmgwctl.model.fabric import FabricMap, Outside
 from llmgwctl.model.host import HostFacts, Snapshot
+from llmgwctl.model.replica import ReplicaState
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.html_base import page
 from llmgwctl.render.html_node import HostView, Topology, host_view
-from llmgwctl.render.html_rack import RackView, racks, with_problem
-from llmgwctl.render.html_view import CHIPS, TrayView, shards_of, span, state_of, tray
+from llmgwctl.render.html_rack import RackView, Shards, racks, with_problem
+from llmgwctl.render.html_view import CHIPS, ShardView, TrayView, shards_by_host, span, state_of, tray
 from llmgwctl.render.json import moment
 from llmgwctl.render.words import out_of_domain
 
@@ -47,6 +48,7 @@ class FabricView:
 def rack_page(
     fmap: FabricMap,
     snapshot: Snapshot,
+    replicas: Sequence[ReplicaState] = (),
     *,
     made_at: float | None = None,
     node_href: str = "",
@@ -54,10 +56,11 @@ def rack_page(
     refresh_s: int = 0,
 ) -> str:
     """Every domain as a rack. `made_at`: seconds since the epoch; `node_href`: "nodes/{}.html" inside a site."""
-    views = racks(fmap, snapshot)
+    shards = shards_by_host(replicas)
+    views = racks(fmap, snapshot, shards)
     facts = {f.host.name: f for f in snapshot.hosts}
     found = _troubles(fmap, snapshot, views)
-    outside = _outside(fmap, facts, snapshot)
+    outside = _outside(fmap, facts, snapshot, shards)
     details, unsaid = _details(fmap, facts, snapshot, views)
     return page(
         "racks.html",
@@ -65,6 +68,7 @@ def rack_page(
         racks=views,
         outside=outside,
         unreachable=[(o, facts[o.name].host) for o in fmap.unreachable],
+        replicas=[(r, fold({s.host for s in r.shards})) for r in replicas],
         troubles=found[:MAX_TROUBLES],
         more_troubles=max(0, len(found) - MAX_TROUBLES),
         details=details,
@@ -83,6 +87,7 @@ def node_page(
     name: str,
     fmap: FabricMap,
     snapshot: Snapshot,
+    replicas: Sequence[ReplicaState] = (),
     *,
     topology: Topology | None = None,
     made_at: float | None = None,
@@ -97,7 +102,7 @@ def node_page(
         "node.html",
         title=name,
         host=host_view(facts, fmap, snapshot, topology),
-        tray=tray(facts, fmap.verdicts[name], snapshot, shards=shards_of(facts)),
+        tray=tray(facts, fmap.verdicts[name], snapshot, shards=shards_by_host(replicas).get(name, ())),
         chips=CHIPS,
         read=moment(snapshot.taken_at),
         age=_age(snapshot, made_at),
@@ -169,7 +174,9 @@ def _anchor(names: Sequence[str], places: dict[str, str], large: bool) -> str:
     return f"{'u' if place == 'unreachable' else 'h'}-{names[0]}"
 
 
-def _outside(fmap: FabricMap, facts: dict[str, HostFacts], snapshot: Snapshot) -> tuple[FabricView, ...]:
+def _outside(
+    fmap: FabricMap, facts: dict[str, HostFacts], snapshot: Snapshot, shards: Shards
+) -> tuple[FabricView, ...]:
     """By the first fabric that each host is in; those in none stand last."""
     strength = {s.id: f"{s.kind}, {s.strength}" for s in fmap.scale_out}
     groups = alike((o.name, o.fabrics[0] if o.fabrics else "") for o in fmap.outside)
@@ -178,22 +185,20 @@ def _outside(fmap: FabricMap, facts: dict[str, HostFacts], snapshot: Snapshot) -
         FabricView(
             fabric or "no scale-out fabric",
             strength.get(fabric, ""),
-            tuple(_host(by_name[n], fmap, facts, snapshot) for n in names),
+            tuple(_host(by_name[n], fmap, facts[n], snapshot, shards.get(n, ())) for n in names),
         )
         for names, fabric in groups
     ]
     return tuple(sorted(made, key=lambda v: not v.kind))
 
 
-def _host(outside: Outside, fmap: FabricMap, facts: dict[str, HostFacts], snapshot: Snapshot) -> TrayView:
-    one = facts[outside.name]
-    view = tray(one, fmap.verdicts[outside.name], snapshot, shards=shards_of(one))
+def _host(
+    outside: Outside, fmap: FabricMap, facts: HostFacts, snapshot: Snapshot, shards: tuple[ShardView, ...]
+) -> TrayView:
+    view = tray(facts, fmap.verdicts[outside.name], snapshot, shards=shards)
     also = tuple(f"also in {f}" for f in outside.fabrics[1:])
     says = outside.why if outside.why not in view.reasons else ""
-    return TrayView(
-        view.name, view.state, view.chips, "", view.imex, view.shards, view.reasons, (*view.notes, *also), view.read,
-        view.older, says,
-    )  # fmt: skip
+    return replace(view, notes=(*view.notes, *also), says=says)
 
 
 def _details(

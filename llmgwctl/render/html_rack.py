@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from llmgwctl.model.fabric import Domain, DomainHost, FabricMap
 from llmgwctl.model.host import HostFacts, Snapshot
-from llmgwctl.render.html_view import ShardView, TrayView, shards_of, tray
+from llmgwctl.render.html_view import ShardView, TrayView, tray
 from llmgwctl.render.words import out_of_domain, short_domain
 
 Facts = Mapping[str, HostFacts]
+Shards = Mapping[str, tuple[ShardView, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,27 @@ class RackView:
         return {"ok": "whole", "warn": "needs a look", "bad": "no tray can be used"}[self.state]
 
 
-def racks(fmap: FabricMap, snapshot: Snapshot) -> tuple[RackView, ...]:
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All that the racks are drawn from."""
+
+    fmap: FabricMap
+    snapshot: Snapshot
+    facts: Facts
+    shards: Shards
+    anchors: Mapping[str, str]  # domain id -> where it stands in the page
+
+
+def racks(fmap: FabricMap, snapshot: Snapshot, shards: Shards | None = None) -> tuple[RackView, ...]:
     facts = {f.host.name: f for f in snapshot.hosts}
     anchors = {d.id: f"rack-{i}" for i, d in enumerate(fmap.domains, 1)}
-    return tuple(_rack(d, fmap, facts, snapshot, anchors) for d in fmap.domains)
+    fleet = Fleet(fmap, snapshot, facts, shards or {}, anchors)
+    return tuple(_rack(d, fleet) for d in fmap.domains)
 
 
-def _rack(domain: Domain, fmap: FabricMap, facts: Facts, snapshot: Snapshot, anchors: Mapping[str, str]) -> RackView:
-    drawn = _in_order(domain, fmap, facts, snapshot)
+def _rack(domain: Domain, fleet: Fleet) -> RackView:
+    fmap, facts, anchors = fleet.fmap, fleet.facts, fleet.anchors
+    drawn = _in_order(domain, fleet)
     eligible = sum(fmap.verdicts[n].eligible for n in domain.names)
     joined, total, lanes = _count(domain, facts)
     expected = domain.expected_hosts or len(domain.hosts) + len(domain.missing)
@@ -97,18 +111,13 @@ def _elsewhere_count(domain: Domain, fmap: FabricMap) -> int:
     return len(_elsewhere(domain, fmap))
 
 
-def _in_order(domain: Domain, fmap: FabricMap, facts: Facts, snapshot: Snapshot) -> tuple[TrayView, ...]:
-    here: list[tuple[int | None, str, TrayView]] = [
-        (_place(h), h.name, _placed(h, facts[h.name], fmap, snapshot)) for h in domain.hosts
-    ]
-    strangers = _elsewhere(domain, fmap)
-    for host, other in strangers:
-        view = TrayView(
-            host.name, "elsewhere", place=_slot(host), says=f"in another partition, {short_domain(other.id)}"
-        )
-        _insert(here, _place(host), facts, view)
+def _in_order(domain: Domain, fleet: Fleet) -> tuple[TrayView, ...]:
+    here: list[tuple[int | None, str, TrayView]] = [(_place(h), h.name, _placed(h, fleet)) for h in domain.hosts]
+    for host, other in _elsewhere(domain, fleet.fmap):
+        says = f"in another partition, {short_domain(other.id)}"
+        _insert(here, _place(host), fleet.facts, TrayView(host.name, "elsewhere", place=_slot(host), says=says))
     for name in _missing_here(domain):
-        _insert(here, None, facts, _missing(name, fmap, facts))
+        _insert(here, None, fleet.facts, _missing(name, fleet))
     return tuple(view for _, _, view in here)
 
 
@@ -130,15 +139,15 @@ def _insert(here: list[tuple[int | None, str, TrayView]], place: int | None, fac
     here.insert(at, (place, view.name, view))
 
 
-def _placed(host: DomainHost, facts: HostFacts, fmap: FabricMap, snapshot: Snapshot) -> TrayView:
-    return tray(facts, fmap.verdicts[host.name], snapshot, _slot(host), shards_of(facts))
+def _placed(host: DomainHost, fleet: Fleet) -> TrayView:
+    name = host.name
+    return tray(fleet.facts[name], fleet.fmap.verdicts[name], fleet.snapshot, _slot(host), fleet.shards.get(name, ()))
 
 
-def _missing(name: str, fmap: FabricMap, facts: Facts) -> TrayView:
+def _missing(name: str, fleet: Fleet) -> TrayView:
     """A tray of this rack of which nothing is known: it is drawn, empty, with what is known of why."""
-    reasons = out_of_domain(fmap.verdicts.get(name)) or ("not read",)
-    shards: tuple[ShardView, ...] = shards_of(facts[name])
-    return TrayView(name, "missing", imex="unknown", reasons=reasons, shards=shards)
+    reasons = out_of_domain(fleet.fmap.verdicts.get(name)) or ("not read",)
+    return TrayView(name, "missing", imex="unknown", reasons=reasons, shards=fleet.shards.get(name, ()))
 
 
 def _place(host: DomainHost) -> int | None:

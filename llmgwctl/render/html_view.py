@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,8 +11,8 @@ from markupsafe import Markup
 from llmgwctl.model.fabric import HostVerdict
 from llmgwctl.model.gpu import Gpu, GpuReport
 from llmgwctl.model.host import HostFacts, Snapshot
-from llmgwctl.model.life import ShardRecord
 from llmgwctl.model.product import product_of
+from llmgwctl.model.replica import ReplicaState
 from llmgwctl.render.json import moment
 from llmgwctl.render.words import out_of_domain
 
@@ -36,7 +36,7 @@ class ShardView:
 
     replica: str
     rank: int
-    state: str = ""  # running | exited | ... ; empty: only its claim is seen
+    state: str = ""  # as in SHARD_STATES
     gpus: tuple[int, ...] = ()
 
     @property
@@ -161,22 +161,10 @@ def claimed(facts: HostFacts) -> dict[str, str]:
     return {c.key.removeprefix("gpu-"): c.replica for c in found if c.key.startswith("gpu-") and not c.stale}
 
 
-def shards_of(facts: HostFacts) -> tuple[ShardView, ...]:
-    """Shards of this account with their state; those of other accounts by their claims."""
-    life = facts.life.value
-    if life is None:
-        return ()
-    views = {(r.replica, r.rank): ShardView(r.replica, r.rank, _shard_state(r)) for r in life.shards}
-    for claim in life.claims:
-        if not claim.stale:
-            views.setdefault((claim.replica, claim.rank), ShardView(claim.replica, claim.rank))
-    return tuple(views[k] for k in sorted(views))
-
-
-def _shard_state(record: ShardRecord) -> str:
-    states = {p.state for p in record.processes}
-    if record.ended or states & {"exited", "gone"} or not record.boot_matches:
-        return "dead"
-    if record.stopping:
-        return "stopping"
-    return "running" if states == {"running"} else "starting"
+def shards_by_host(replicas: Sequence[ReplicaState]) -> dict[str, tuple[ShardView, ...]]:
+    """Host -> the shards on it, with their state as `ps` tells it."""
+    found: dict[str, list[ShardView]] = {}
+    for replica in replicas:
+        for s in replica.shards:
+            found.setdefault(s.host, []).append(ShardView(replica.id, s.rank, s.state, s.gpus))
+    return {host: tuple(views) for host, views in found.items()}
