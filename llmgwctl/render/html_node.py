@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llmgwctl.fabric.imex import WORDS
 from llmgwctl.model.fabric import FabricMap, HostVerdict
 from llmgwctl.model.gpu import Gpu, GpuReport
 from llmgwctl.model.host import HostFacts, Snapshot
@@ -14,6 +13,7 @@ from llmgwctl.model.life import ShardRecord
 from llmgwctl.model.network import Hca
 from llmgwctl.model.reading import Reading
 from llmgwctl.render.html_view import CHIPS, age, chip_state, claimed, span
+from llmgwctl.render.peers import ImexPeer, own_row
 from llmgwctl.render.words import bandwidth, out_of_domain
 
 NOT_READ = "not read"
@@ -56,18 +56,6 @@ class GpuView:
 
 
 @dataclass(frozen=True, slots=True)
-class ImexPeer:
-    """A line of the host's own row: how it is connected to a node of the list."""
-
-    host: str
-    status: str
-    version: str
-    cell: str
-    words: str
-    local: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class HostView:
     """One host in full. `facts`: label and value; `broken`: readings that could not be made, and why."""
 
@@ -101,7 +89,7 @@ def host_view(facts: HostFacts, fmap: FabricMap, snapshot: Snapshot, topology: T
         gpus=_gpus(report, facts, topology),
         gpus_why="" if report else facts.gpus.why or "no NVIDIA GPU here",
         imex=_imex(facts.imex, verdict),
-        peers=_peers(imex, facts) if imex and table else (),
+        peers=own_row(facts),
         matrix=table,
         hcas=_hcas(facts.hcas, dict(fmap.dropped_hcas.get(facts.host.name, ()))),
         shards=tuple(_shard(r) for r in facts.life.value.shards) if facts.life.value else (),
@@ -216,25 +204,6 @@ def _imex(reading: Reading[Imex], verdict: HostVerdict) -> tuple[Row, ...]:
         ("Channels", channels or imex.files_why or "none"),
     ]
     return tuple(r for r in rows if r[1])
-
-
-def _peers(imex: Imex, facts: HostFacts) -> tuple[ImexPeer, ...]:
-    """The host's own row of the table; found by its own addresses, never by index."""
-    network, table = facts.network.value, imex.table
-    if table is None:
-        return ()
-    mine = network.own_addresses() if network else frozenset()
-    resolved = {line: frozenset(found) | {line} for line, found in imex.node_addresses}
-    own = next((n for n in table.nodes if resolved.get(n.host, frozenset({n.host})) & mine), None)
-    return tuple(
-        ImexPeer(n.host, n.status, n.version, cell, _cell(cell), own is not None and n.index == own.index)
-        for n in table.nodes
-        if (cell := table.cells.get((own.index, n.index), "") if own else "?") is not None
-    )
-
-
-def _cell(cell: str) -> str:
-    return "connected" if cell == "C" else WORDS.get(cell, "not told" if cell in ("", "?") else cell)
 
 
 def _hcas(reading: Reading[tuple[Hca, ...]], dropped: Mapping[str, str]) -> tuple[tuple[str, str, str, str], ...]:
