@@ -25,7 +25,8 @@ FAULTS = ("r1-t03:imex-down", "r1-t07:gpu-not-joined:2", "r1-t11:degraded:1", "r
 PROFILE = "sim-nvl"
 REPLICA = f"{PROFILE}-0"
 QUESTION = "Which GPUs share memory over NVLink?"
-START_LIMIT_S = 30
+STOP_LIMIT_S = 30
+VARIABLE = "LLMGWCTL_INVENTORY"
 
 
 def register(app: typer.Typer) -> None:
@@ -39,17 +40,28 @@ def demo() -> None:
     """
     began = time.monotonic()
     with TemporaryDirectory(prefix="llmgwctl-demo-") as directory, _rack(Path(directory)) as inventory:
-        try:
-            _show(inventory)
-        finally:
-            left = _left(Path(directory))
+        with _found(inventory):
+            _show()
+        left = _left(Path(directory))
     if left:
         raise LlmgwError(f"the demo left processes behind: {', '.join(map(str, left))}")
     out(f"\nDone in {time.monotonic() - began:.0f} s; no process and no file of it is left.")
 
 
-def _show(inventory: Path) -> None:
-    os.environ["LLMGWCTL_INVENTORY"] = str(inventory)
+@contextlib.contextmanager
+def _found(inventory: Path) -> Iterator[None]:
+    """As after `export LLMGWCTL_INVENTORY=...`, so that the commands are as short as they are in practice."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(inventory)
+    try:
+        yield
+    finally:
+        del os.environ[VARIABLE]
+        if before is not None:
+            os.environ[VARIABLE] = before
+
+
+def _show() -> None:
     _say(f"An 18-tray NVL72 and two HGX hosts, with faults: {', '.join(FAULTS)}")
     _type("nvlink")
     _say("A replica of two hosts, inside the NVLink domain: where would it run, and why?")
@@ -89,7 +101,7 @@ def _rack(directory: Path) -> Iterator[Path]:
     finally:
         server.send_signal(signal.SIGTERM)
         try:
-            server.wait(START_LIMIT_S)
+            server.wait(STOP_LIMIT_S)
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
@@ -103,7 +115,7 @@ def _left(directory: Path) -> list[int]:
 
 
 def _endpoint() -> str:
-    """Where the replica serves, by its claim on the hosts: what `ps` shows."""
+    """Where the replica serves, as any workstation can read it from the hosts."""
     argv = [sys.executable, "-m", "llmgwctl", "ps", "--json", "-q"]
     said: dict[str, Any] = json.loads(subprocess.run(argv, stdout=subprocess.PIPE, check=False).stdout)
     return next(str(r["endpoint"]) for r in said["replicas"] if r["id"] == REPLICA)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ from llmgwctl.cli.common import (
 if TYPE_CHECKING:
     from llmgwctl.engines.base import Engine
     from llmgwctl.inventory import Inventory
+    from llmgwctl.model.gpu import Gpu
     from llmgwctl.model.host import Host, Snapshot
     from llmgwctl.model.plan import Plan, ReplicaPlan
     from llmgwctl.model.profile import Profile
@@ -81,22 +83,37 @@ async def _planned(asked: Asked, name: str, replicas: int | None) -> tuple[Plan,
         made = place(mapped(s, snapshot), snapshot, wanted, engine.ports(wanted), replicas or wanted.replicas)
         launches: Launches = {}
         for replica in made.replicas:
-            refuse_problems(wanted, engine, replica, snapshot)
+            refuse_problems(wanted, engine, replica, snapshot, s.inventory)
+            notes = engine.notes(wanted, gpus_of(replica, snapshot))
+            made = replace(made, warnings=tuple(dict.fromkeys((*made.warnings, *notes))))
             launches = {**launches, **launched(replica, wanted, engine, s.inventory)}
     return made, launches, s.hosts
 
 
 def refuse_problems(
-    profile: Profile, engine: Engine, replica: ReplicaPlan | None = None, snapshot: Snapshot | None = None
+    profile: Profile,
+    engine: Engine,
+    replica: ReplicaPlan | None = None,
+    snapshot: Snapshot | None = None,
+    inventory: Inventory | None = None,
 ) -> None:
-    """What the engine says against a profile (on the GPUs that a replica got), as one error."""
+    """What the engine says against a profile (on the GPUs and with the builds that a replica got), as one error."""
     from llmgwctl.model.errors import InventoryError
 
-    used = {u for shard in replica.shards for u in shard.gpu_uuids} if replica else set()
-    gpus = tuple(g for f in (snapshot.hosts if snapshot else ()) if f.gpus.value for g in f.gpus.value.gpus)
-    problems = engine.validate(profile, tuple(g for g in gpus if g.uuid in used))
+    problems = engine.validate(profile, gpus_of(replica, snapshot))
+    if replica is not None and inventory is not None:
+        hosts = {h.name: h for h in inventory.hosts}
+        builds = {s.host: inventory.build_for(engine.name, hosts[s.host]) for s in replica.shards}
+        problems = (*problems, *engine.refuse(replica, profile, builds))
     if problems:
         raise InventoryError("\n".join(f"profiles.{profile.name}: {p}" for p in problems))
+
+
+def gpus_of(replica: ReplicaPlan | None, snapshot: Snapshot | None) -> tuple[Gpu, ...]:
+    """The GPUs that a replica got, as they were read."""
+    used = {u for shard in replica.shards for u in shard.gpu_uuids} if replica else set()
+    reports = [f.gpus.value for f in (snapshot.hosts if snapshot else ()) if f.gpus.value]
+    return tuple(g for report in reports for g in report.gpus if g.uuid in used)
 
 
 def launched(replica: ReplicaPlan, profile: Profile, engine: Engine, inventory: Inventory) -> Launches:
