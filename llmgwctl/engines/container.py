@@ -68,7 +68,13 @@ def _wrapped(ctx: ShardContext, box: Container, command: Command, engine: Engine
     names = _variables(ctx, command, engine)
     if box.runtime == "enroot":
         return replace(command, argv=(*_enroot(ctx, box, names, engine), *command.argv))
-    options = (*_gpus(ctx, box), *_limits(ctx, box), *_devices(ctx), *_mounts(ctx, box, engine), *_passed(names))
+    options = (
+        *_gpus(ctx, box),
+        *_limits(ctx, box, engine),
+        *_devices(ctx, engine),
+        *_mounts(ctx, box, engine),
+        *_passed(names),
+    )
     head = (box.runtime, "run", "--rm", "--init", "--pull=never", "--name", name, "--network=host", "--ipc=host")
     program = ("--entrypoint", command.argv[0], box.image, *command.argv[1:])
     # A client that had to be killed leaves its container behind.
@@ -100,15 +106,17 @@ def _gpus(ctx: ShardContext, box: Container) -> Iterable[str]:
         yield from ("--device", f"nvidia.com/gpu={uuid}")
 
 
-def _limits(ctx: ShardContext, box: Container) -> Iterable[str]:
+def _limits(ctx: ShardContext, box: Container, engine: Engine) -> Iterable[str]:
     yield f"--ulimit=stack={STACK_BYTES}:{STACK_BYTES}"
-    if ctx.shard.hcas:
+    if ctx.shard.hcas and engine.uses_nccl:
         yield from ("--ulimit=memlock=-1:-1", "--cap-add=IPC_LOCK")
     if box.runtime == "podman":
         yield "--security-opt=label=disable"  # SELinux keeps devices and host folders away
 
 
-def _devices(ctx: ShardContext) -> Iterable[str]:
+def _devices(ctx: ShardContext, engine: Engine) -> Iterable[str]:
+    if not engine.uses_nccl:
+        return
     if ctx.shard.hcas:
         yield from ("--device", "/dev/infiniband")
     channel = ctx.shard.imex_channel
@@ -144,12 +152,13 @@ def _enroot(ctx: ShardContext, box: Container, names: Iterable[str], engine: Eng
     """Its processes are ours and share the host's network, IPC, limits and /dev; only the root is another one."""
     yield from ("enroot", "start", "--rw", "--rc", RC_FILE)
     if ctx.shard.gpu_uuids:
-        yield from ("--env", f"NVIDIA_VISIBLE_DEVICES={','.join(ctx.shard.gpu_uuids)}")
+        # It keeps the host's /dev, so that all GPUs are there and are chosen by the environment alone.
+        yield from ("--env", "NVIDIA_VISIBLE_DEVICES=all")
         yield from ("--env", "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
-    if ctx.shard.imex_channel is not None:
+    if ctx.shard.imex_channel is not None and engine.uses_nccl:
         yield from ("--env", f"NVIDIA_IMEX_CHANNELS={ctx.shard.imex_channel}")
         yield from _bound(f"{CHANNELS}/channel{ctx.shard.imex_channel}", "file")
-    if ctx.shard.hcas:
+    if ctx.shard.hcas and engine.uses_nccl:
         yield from _bound("/dev/infiniband", "dir")
     if ctx.profile.model_path.startswith("/"):
         yield from _bound(_model_folder(ctx.profile.model_path), "auto")

@@ -54,7 +54,8 @@ def _gpus(ctx: ShardContext) -> Iterable[Rule]:
     if not gpus:
         return
     yield "CUDA_DEVICE_ORDER", "PCI_BUS_ID", "an index means what nvidia-smi means"
-    if ctx.profile.container:
+    box = ctx.profile.container
+    if box is not None and box.runtime != "enroot":
         told = ", ".join(map(str, gpus))
         yield "CUDA_VISIBLE_DEVICES", ",".join(map(str, range(len(gpus)))), f"the container is given GPUs {told} alone"
     else:

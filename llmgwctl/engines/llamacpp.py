@@ -54,6 +54,7 @@ def refuse(replica: ReplicaPlan, profile: Profile, builds: dict[str, Build]) -> 
 def notes(profile: Profile, gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
     found = list(checks.short_grace(profile, ENGINE.stop, "llama.cpp"))
     if profile.nodes > 1:
+        found.append("llama.cpp joins hosts by TCP on the management network, whatever fabric they share")
         found.append("llama.cpp sends layers over plain TCP without a password: its RPC ports must be private")
     if profile.has_api_key:
         found.append("with an API key llama.cpp answers /metrics only to who has it")

@@ -136,8 +136,8 @@ def files(ctx: ShardContext) -> dict[str, str]:
 
 
 def ports(profile: Profile) -> tuple[str, ...]:
-    """Those of both ways: which of them a host's build takes is known only when the hosts are chosen."""
-    return ("master", "dp-rpc", *vllm_ray.PORTS) if profile.nodes > 1 else ()
+    """Those of both ways, since the build is known only with the hosts; "ray" is last, the rest of the block is its."""
+    return ("master", "dp-rpc", vllm_ray.PORT) if profile.nodes > 1 else ()
 
 
 def _version(build: Build) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from llmgwctl.engines.base import Command, Engine, Problem, ShardContext, Wait
 from llmgwctl.engines.env import differing
@@ -12,12 +13,15 @@ from llmgwctl.engines.programs import beside, host_port, script
 from llmgwctl.model.plan import ReplicaPlan
 from llmgwctl.model.profile import Profile
 
-# In the order of the replica's block of ports; the last one begins the range of Ray's own worker processes.
-PORTS = (
-    "ray", "ray-node", "ray-objects", "ray-agent", "ray-agent-grpc", "ray-runtime-env", "ray-metrics",
-    "ray-dashboard", "ray-dashboard-metrics", "ray-autoscaler-metrics", "ray-workers",
+# Everything that Ray would choose at random or by a number common to all clusters of a host lies behind the port "ray",
+# in the replica's block of 32; what is left of the block is for its worker processes (eight GPUs need about ten).
+PORT = "ray"
+_BEHIND = (
+    "gcs", "node", "objects", "agent", "agent-grpc", "runtime-env", "metrics",
+    "dashboard", "dashboard-metrics", "autoscaler-metrics", "workers",
 )  # fmt: skip
-WORKERS = 18  # "master", "dp-rpc" and PORTS, with these, are not more than a block of 32; eight GPUs need about ten
+OFFSETS = {name: i for i, name in enumerate(_BEHIND)}
+WORKERS = 18
 OBJECT_STORE_BYTES = 1 << 30  # 30 % of the host's memory otherwise, and vLLM hardly uses it
 JOIN_S = 600
 WAIT_SCRIPT = "ray_wait.sh"
@@ -46,32 +50,36 @@ def arguments() -> tuple[str, ...]:
 
 def commands(ctx: ShardContext, server: tuple[str, ...], engine: Engine) -> tuple[Command, ...]:
     """The head listens before a worker joins; the server starts only when the cluster has all its GPUs."""
-    at = Wait(ctx.replica.leader.address, ctx.replica.port("ray"))
+    at = Wait(ctx.replica.leader.address, _port(ctx, "gcs"))
     folder = temp_dir(ctx)
     clean = ("rm", "-rf", folder)
     if not ctx.leader:
         return (Command("ray-worker", tuple(_start(ctx, folder)), waits=(at,), after=clean),)
     head_env = (
-        ("AUTOSCALER_METRIC_PORT", str(ctx.replica.port("ray-autoscaler-metrics"))),
-        ("DASHBOARD_METRIC_PORT", str(ctx.replica.port("ray-dashboard-metrics"))),
+        ("AUTOSCALER_METRIC_PORT", str(_port(ctx, "autoscaler-metrics"))),
+        ("DASHBOARD_METRIC_PORT", str(_port(ctx, "dashboard-metrics"))),
     )
     head = Command("ray-head", tuple(_start(ctx, folder)), env=head_env, after=clean)
     return head, Command("vllm", (*_when_whole(ctx), *server), env=_server_env(ctx, engine), waits=(at,))
 
 
+def _port(ctx: ShardContext, name: str) -> int:
+    return ctx.replica.port(PORT) + OFFSETS[name]
+
+
 def temp_dir(ctx: ShardContext) -> str:
     """Short, since Unix sockets lie in it; of this replica alone, since its ports are."""
-    return f"/tmp/llmgwctl-ray-{ctx.replica.port('ray')}"  # noqa: S108 (Ray makes it 0700 by our umask)
+    return f"/tmp/llmgwctl-ray-{_port(ctx, 'gcs')}"  # noqa: S108 (Ray makes it 0700 by our umask)
 
 
 def _start(ctx: ShardContext, folder: str) -> Iterable[str]:
-    replica, port = ctx.replica, ctx.replica.port
+    port = partial(_port, ctx)
     yield from (beside(ctx.build, "ray"), "start")
     if ctx.leader:
-        yield from ("--head", f"--port={port('ray')}", f"--dashboard-port={port('ray-dashboard')}")
+        yield from ("--head", f"--port={port('gcs')}", f"--dashboard-port={port('dashboard')}")
         yield from ("--include-dashboard=false", "--ray-client-server-port=0")
     else:
-        yield f"--address={host_port(replica.leader.address, port('ray'))}"
+        yield f"--address={host_port(ctx.replica.leader.address, port('gcs'))}"
     # The same as VLLM_HOST_IP: up to vLLM 0.12 a difference is a hang.
     yield f"--node-ip-address={ctx.shard.address}"
     yield f"--num-gpus={len(ctx.shard.gpus)}"
@@ -79,26 +87,26 @@ def _start(ctx: ShardContext, folder: str) -> Iterable[str]:
     yield "--num-cpus=1"
     yield f"--object-store-memory={OBJECT_STORE_BYTES}"
     yield f"--temp-dir={folder}"
-    yield f"--node-manager-port={port('ray-node')}"
-    yield f"--object-manager-port={port('ray-objects')}"
-    yield f"--dashboard-agent-listen-port={port('ray-agent')}"
-    yield f"--dashboard-agent-grpc-port={port('ray-agent-grpc')}"
-    yield f"--runtime-env-agent-port={port('ray-runtime-env')}"
-    yield f"--metrics-export-port={port('ray-metrics')}"
-    yield f"--min-worker-port={port('ray-workers')}"
-    yield f"--max-worker-port={port('ray-workers') + WORKERS - 1}"
+    yield f"--node-manager-port={port('node')}"
+    yield f"--object-manager-port={port('objects')}"
+    yield f"--dashboard-agent-listen-port={port('agent')}"
+    yield f"--dashboard-agent-grpc-port={port('agent-grpc')}"
+    yield f"--runtime-env-agent-port={port('runtime-env')}"
+    yield f"--metrics-export-port={port('metrics')}"
+    yield f"--min-worker-port={port('workers')}"
+    yield f"--max-worker-port={port('workers') + WORKERS - 1}"
     yield from ("--disable-usage-stats", "--block")
 
 
 def _when_whole(ctx: ShardContext) -> tuple[str, ...]:
     gpus = sum(len(s.gpus) for s in ctx.replica.shards)
-    address = host_port(ctx.replica.leader.address, ctx.replica.port("ray"))
+    address = host_port(ctx.replica.leader.address, _port(ctx, "gcs"))
     return ("sh", WAIT_SCRIPT, beside(ctx.build, "ray"), address, str(gpus), str(JOIN_S))
 
 
 def _server_env(ctx: ShardContext, engine: Engine) -> tuple[tuple[str, str], ...]:
     """Every host has its own environment before `ray start`; what differs must not be copied over it from here."""
-    address = host_port(ctx.replica.leader.address, ctx.replica.port("ray"))
+    address = host_port(ctx.replica.leader.address, _port(ctx, "gcs"))
     # Ray folds equal lines of several ranks into one, and with them the proof of the transport.
     always = (("RAY_ADDRESS", address), ("RAY_DEDUP_LOGS", "0"))
     if not _not_copied(ctx, engine):
