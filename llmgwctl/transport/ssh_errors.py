@@ -15,6 +15,12 @@ from llmgwctl.transport.ssh_hostkeys import HostKeyCheck
 from llmgwctl.transport.target import Target
 
 _NO_ROUTE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN})
+_SAID_BY_JUMP = (  # OpenSSH sends what connect(2) and the resolver said
+    (("refused",), "refused"),
+    (("timed out",), "connect-timeout"),
+    (("no route", "unreachable"), "no-route"),
+    (("name or service", "resol"), "dns-failure"),
+)
 _LOCAL_LIMIT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EADDRNOTAVAIL})
 
 
@@ -36,14 +42,9 @@ def cannot_tunnel(target: Target, e: asyncssh.ChannelOpenError) -> Unreachable:
     """The jump host is there and does not take us further."""
     if e.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED:
         return Unreachable(f"{target.where}: the jump host does not forward: {e.reason}", "jump-refused")
-    reason = e.reason.lower()
-    if "refused" in reason:
-        return Unreachable(f"{target.where}: connection refused: no sshd listens there", "refused")
-    if "timed out" in reason:
-        return Unreachable(f"{target.where}: no answer to the jump host", "connect-timeout")
-    if "resol" in reason or "name or service" in reason:
-        return Unreachable(f"{target.where}: the jump host cannot resolve the name: {e.reason}", "dns-failure")
-    return Unreachable(f"{target.where}: the jump host cannot connect: {e.reason}", "no-route")
+    said = e.reason.lower()
+    kind = next((kind for words, kind in _SAID_BY_JUMP if any(w in said for w in words)), "connect-failed")
+    return Unreachable(f"{target.where}: the jump host does not get there: {e.reason}", kind)
 
 
 def cannot_log_in(check: HostKeyCheck, e: Exception, hints: Sequence[str]) -> Unreachable:

@@ -97,8 +97,8 @@ class Login:
 
     def _learned(self, check: HostKeyCheck, conn: Connection) -> Connection:
         """Only now is a new key written: before the exchange was signed, anybody could have shown it."""
-        if check.verdict != "unknown" or check.shown is None:
-            return conn
+        if check.shown is None or check.known.judge(check.target.names, check.shown.blob) != "unknown":
+            return conn  # known, or vouched for by an authority, or another connection has just written it
         file = check.target.known_hosts[0]
         try:
             append(file, check.target.names, check.shown)
