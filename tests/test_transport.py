@@ -483,7 +483,7 @@ async def test_a_host_that_dies_in_the_middle(lab):
     """The sections that were whole are kept; the others say that the connection was lost."""
 
     async def dies(process):
-        nonce = process.command.split()[-1]
+        nonce = next(w for w in process.command.split() if len(w) == 16)
         await process.stdin.read()
         process.stdout.write(
             f"LLMGWCTL-BEGIN {nonce}\n@ hello 0 1 6 0 ran 0 \nhello\n@ bye 0 1 400 0 ran 0 \nby".encode()
