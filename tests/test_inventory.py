@@ -210,6 +210,12 @@ REFUSED: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
         "profiles.big.api_key_file",
         ("path",),
     ),
+    "two places of a key": (
+        profile('api_key_file = "k"\napi_key_env = "K"\n'),
+        7,
+        "profiles.big.api_key_env",
+        ("keep one",),
+    ),
     "fabric of strangers": (ONE + '[fabrics.ib]\nhosts = "r1-t[04-05]"\n', 5, "fabrics.ib.hosts", ("'r1-t05' not",)),
     "fabric with a space": (ONE + '[fabrics."i b"]\nhosts = "r1-t04"\n', 4, 'fabrics."i b"', ("no name",)),
 }
@@ -388,6 +394,7 @@ def test_select() -> None:
     [
         ("r1-t19", None, "nearest known host is r1-t1"),
         ("", None, "names no host"),
+        ("zzz", None, "h100-[001-032],r1-t[01-18]"),
         ("a[", None, "bad range"),
         ("r1-t[1-99999999999]", None, "50,000"),
         ("@all", None, "'@all' not in"),

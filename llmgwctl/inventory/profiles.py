@@ -33,6 +33,8 @@ def build(name: str, table: ProfileTable, context: Context) -> Profile | None:
     at: At = ("profiles", name)
     if not context.known_engine(table.engine, (*at, "engine")):
         return None
+    if table.api_key_file is not None and table.api_key_env is not None:
+        context.faults.add((*at, "api_key_env"), "the key comes from api_key_file already: keep one of them")
     pool = _pool(table, at, context)
     gpus = _gpus_per_node(table, at, context.faults)
     if pool is None or gpus is None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from llmgwctl.render.fold import fold
+
 MAX_LISTED = 30
+MAX_FOLDED = 200  # characters
 
 
 def nearest(wrong: str, known: Iterable[str], what: str = "known key") -> str:
@@ -16,4 +19,10 @@ def nearest(wrong: str, known: Iterable[str], what: str = "known key") -> str:
         return f"the nearest {what} is {close[0]}"
     if not names:
         return f"there is no {what}"
-    return f"each {what}: {', '.join(names[:MAX_LISTED])}{', ...' if len(names) > MAX_LISTED else ''}"
+    if len(names) > MAX_LISTED:
+        return f"each {what}: {_short(fold(names))}"
+    return f"each {what}: {', '.join(names)}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_FOLDED else f"{text[:MAX_FOLDED]}..."
