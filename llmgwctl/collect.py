@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -101,5 +102,5 @@ def unreachable(host: Host, error: Unreachable, taken_at: float) -> HostFacts:
     """The row of a host that did not answer: its named end state stands first in every reading."""
     nothing: Reading[float] = broken(f"{error.kind}: {error}")
     unread: Reading[object] = broken(f"host not read: {error.kind}")
-    fields = ("system", "gpus", "imex", "hcas", "network", "life")
-    return HostFacts(host, reachable=nothing, taken_at=taken_at, **dict.fromkeys(fields, unread))  # type: ignore[arg-type]
+    readings = {f.name for f in fields(HostFacts)} - {"host", "reachable", "taken_at"}
+    return HostFacts(host, reachable=nothing, taken_at=taken_at, **dict.fromkeys(readings, unread))  # type: ignore[arg-type]

@@ -126,7 +126,7 @@ class SshConfig:
                 continue
             if kind not in ("host", "originalhost", "user", "localuser") or not words:
                 self.needs_referee = f"Match {kind}"
-                continue
+                break
             patterns = tuple(words.pop(0).split(","))
             found.append(_Match("hostname" if kind == "host" else kind, patterns, word.startswith("!")))
         return tuple(found)

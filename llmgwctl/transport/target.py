@@ -17,7 +17,7 @@ from llmgwctl.transport.ssh_config import Options, SshConfig, local_user
 DEFAULT_IDENTITIES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 DEFAULT_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts")
 _MAX_JUMPS = 8
-_HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[^]]+)\]|(?P<host>[^:\s]+))(?::(?P<port>\d{1,5}))?/?")
+_HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[^]]+)\]|(?P<host>[^:@\s]+))(?::(?P<port>\d{1,5}))?/?")
 
 
 @dataclass(frozen=True, slots=True)
