@@ -101,7 +101,7 @@ def processes_with(word: str) -> list[int]:
 
 
 def test_a_text_gets_its_own_arguments(host):
-    """A text of another package gets what it asks for and nothing of ours; an empty argument is one, and so is a blank."""
+    """A text of another package gets what it asks for and nothing of ours; an empty one counts."""
     text = 'printf "%s|" $# "$@"; cat'
     said = host.run(Section("mine", "sys", 5, text=text, args=("/opt/a b", "", "$HOME")))
     assert said["mine"].stdout == "3|/opt/a b||$HOME|"

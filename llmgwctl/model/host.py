@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from llmgwctl.model.gpu import GpuReport
 from llmgwctl.model.imex import Imex
 from llmgwctl.model.life import HostLife
+from llmgwctl.model.machine import (
+    Clock,
+    FabricManager,
+    HostProcess,
+    Installed,
+    KernelLog,
+    NcclFile,
+    Resources,
+    Versions,
+)
 from llmgwctl.model.network import Hca, Network
 from llmgwctl.model.reading import Reading, broken
+from llmgwctl.model.topology import GpuLinks, Numa, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,10 @@ def _unread() -> Reading:  # type: ignore[type-arg]
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """A host and its readings. `reachable` broken: one of the named end states, and every reading says so."""
+    """A host and its readings. `reachable` broken: one of the named end states, and every reading says so.
+
+    The readings from `topology` on are of the full set; where only the fabric set was asked they say so.
+    """
 
     host: Host
     reachable: Reading[float] = field(default_factory=_unread)  # value: seconds that reading the host took
@@ -80,6 +94,21 @@ class HostFacts:
     network: Reading[Network] = field(default_factory=_unread)
     life: Reading[HostLife] = field(default_factory=_unread)
     taken_at: float = 0.0  # seconds since the epoch, the controller's (or the bundle's) clock
+    topology: Reading[Topology] = field(default_factory=_unread)
+    links: Reading[tuple[GpuLinks, ...]] = field(default_factory=_unread)
+    numa: Reading[Numa] = field(default_factory=_unread)
+    fabric_manager: Reading[FabricManager] = field(default_factory=_unread)
+    processes: Reading[tuple[HostProcess, ...]] = field(default_factory=_unread)
+    kernel_log: Reading[KernelLog] = field(default_factory=_unread)
+    resources: Reading[Resources] = field(default_factory=_unread)
+    clock: Reading[Clock] = field(default_factory=_unread)
+    versions: Reading[Versions] = field(default_factory=_unread)
+    nccl: Reading[tuple[NcclFile, ...]] = field(default_factory=_unread)
+    engines: Reading[tuple[Installed, ...]] = field(default_factory=_unread)
+
+
+READINGS = tuple(f.name for f in fields(HostFacts) if f.name not in ("host", "reachable", "taken_at"))
+"""The fields of HostFacts that a probe fills."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 
 from llmgwctl.model.gpu import GpuReport
-from llmgwctl.model.reading import Reading, absent, broken, ok
+from llmgwctl.model.reading import Reading, broken, ok
 from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
+from llmgwctl.probe.smi_failure import no_answer
 from llmgwctl.probe.smi_gpu import bus_id, gpu_of, trouble
 from llmgwctl.probe.smi_text import error_lines, read_text
 from llmgwctl.probe.smi_tree import Node, number
@@ -18,7 +19,6 @@ SECTIONS = (
     Section("nvidia-smi-q", "gpu", 60, argv=("nvidia-smi", "-q"), alternatives=("nvidia-smi-q.xml",)),
     Section(QUERY, "gpu", 30, argv=("nvidia-smi", "--query-gpu=index,uuid,compute_cap", "--format=csv,noheader")),
 )
-MISSING, NO_DRIVER_ANSWERS = 127, 9
 ROW = re.compile(r"(\d{1,6}), *(GPU-[0-9a-fA-F-]{36})(?:, *(\d{1,3}\.\d{1,3}))?\b")
 
 
@@ -41,29 +41,8 @@ def parse(outputs: dict[str, Output]) -> Reading[object]:
     except NotXml as e:
         return broken(str(e))
     if root is None:
-        return _no_report(said, outputs.get("system", NOT_SAVED))
+        return no_answer(said, outputs.get("system", NOT_SAVED))
     return _report(root, said, outputs.get(QUERY, NOT_SAVED))
-
-
-def _no_report(said: Output, system: Output) -> Reading[object]:
-    """nvidia-smi is not there, or says (on stdout) why it cannot. Without driver and cards that is no fault."""
-    driver, cards = _driver(system)
-    if said.exit_code == MISSING:
-        if driver is False:
-            return absent(f"no NVIDIA driver ({cards} NVIDIA cards on the PCI bus)" if cards else "no NVIDIA driver")
-        return broken("nvidia-smi is not installed" + (", but the driver is loaded" if driver else ""))
-    if said.exit_code == NO_DRIVER_ANSWERS and driver is False and cards == 0:
-        return absent("no NVIDIA driver, and no NVIDIA card on the PCI bus")
-    lines = [line.strip() for line in (said.stdout + "\n" + said.stderr).splitlines() if line.strip(" .\t\r")]
-    first = lines[0][:200] if lines else "it printed nothing"
-    return broken(f"nvidia-smi: {first} (exit code {said.exit_code})")
-
-
-def _driver(system: Output) -> tuple[bool | None, int | None]:
-    """Whether /proc/driver/nvidia is there, and how many NVIDIA display cards PCI lists; None: not known."""
-    facts = dict(line.split(" ", 1) for line in system.stdout.splitlines() if line.startswith(("driver ", "pci_gpus ")))
-    present = {"present": True, "absent": False}.get(facts.get("driver", "").strip())
-    return present, number(facts.get("pci_gpus", "").strip())
 
 
 def _report(root: Node, said: Output, query: Output) -> Reading[object]:
