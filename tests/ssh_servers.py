@@ -184,9 +184,8 @@ class Lab:
         )
         file = self.root / f"sshd_config.{port}"
         file.write_text("\n".join(lines) + "\n")
-        process = await asyncio.create_subprocess_exec(
-            SSHD, "-D", "-e", "-f", str(file), stderr=(self.root / f"sshd.{port}.log").open("wb")
-        )
+        with (self.root / f"sshd.{port}.log").open("wb") as log:
+            process = await asyncio.create_subprocess_exec(SSHD, "-D", "-e", "-f", str(file), stderr=log)
 
         async def stop() -> None:
             process.terminate()
