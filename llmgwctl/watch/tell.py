@@ -1,0 +1,240 @@
+"""Changes put together by what they mean: seventy-two GPUs of one domain that drop at once are one message."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from llmgwctl.watch.changes import Change, Severity
+from llmgwctl.watch.seen import Seen
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One message. `kind` is a stable word; `text` is for people."""
+
+    kind: str
+    severity: Severity
+    text: str
+    at: float
+    hosts: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()  # UUIDs
+    domain: str = ""
+    replica: str = ""
+
+    def document(self) -> dict[str, object]:
+        return {
+            "schema": "llmgwctl.transition/v1",
+            "at": datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "kind": self.kind,
+            "severity": self.severity,
+            "text": self.text,
+            "domain": self.domain or None,
+            "replica": self.replica or None,
+            "hosts": list(self.hosts),
+            "gpus": list(self.gpus),
+        }
+
+
+def tell(before: Seen, after: Seen, found: Sequence[Change]) -> tuple[Transition, ...]:
+    """Whole domains first, then what is left, hosts that say the same in one message; what got worse comes first."""
+    told: list[Transition] = []
+    rest = list(found)
+    homes = dict.fromkeys(c.home for c in found if c.kind in ("gpu-left", "gpu-moved", "gpu-rejoined") and c.home)
+    for home in homes:
+        whole, used = _domain(home, before, after, [c for c in rest if c.home == home])
+        told += whole
+        rest = [c for c in rest if c not in used]
+    told += grouped(rest, after.taken_at)
+    return tuple(sorted(told, key=lambda t: ("worse", "changed", "better").index(t.severity)))
+
+
+def _domain(
+    home: str, before: Seen, after: Seen, found: Sequence[Change]
+) -> tuple[list[Transition], frozenset[Change]]:
+    """What happened to the domain as a whole, and the changes that this explains."""
+    left = [c for c in found if c.kind == "gpu-left"]
+    rejoined = [c for c in found if c.kind == "gpu-rejoined"]
+    was, now = _members(before, home), _members(after, home)
+    spread = sum(any(g.home == home for g in h.gpus.values()) for h in before.hosts.values()) > 1
+    if home in renamed(before, after):
+        moved = [c for c in found if c.kind == "gpu-moved"]
+        return [_reidentified(home, moved, after)], frozenset(moved)
+    if left and not now and spread and len(left) > _unseen(after, home):
+        return [_dropped(home, left, len(left) > _out(before, home), after)], frozenset(left)
+    if rejoined and not was and spread:
+        return [_back(home, rejoined, after)], frozenset(rejoined)
+    return [], frozenset()
+
+
+def renamed(before: Seen, after: Seen) -> dict[str, str]:
+    """Domains that have another name now: GPUs of it are in one other domain, and none is in it any more."""
+    to: dict[str, set[str]] = defaultdict(set)
+    stayed = {g.home for h in after.hosts.values() if h.read for g in h.gpus.values() if g.joined}
+    for name, now in after.hosts.items():
+        was = before.hosts.get(name)
+        if was is None or not now.read:
+            continue
+        for uuid, gpu in now.gpus.items():
+            old = was.gpus.get(uuid)
+            if old and old.home and gpu.joined and gpu.home != old.home:
+                to[old.home].add(gpu.home)
+    return {old: next(iter(new)) for old, new in to.items() if len(new) == 1 and old not in stayed}
+
+
+def _members(seen: Seen, home: str) -> dict[str, str]:
+    """GPUs that are joined to a domain, on hosts that were read: uuid -> host."""
+    return {
+        u: n for n, h in seen.hosts.items() if h.read for u, g in h.gpus.items() if g.home == home and g.joined is True
+    }
+
+
+def _unseen(seen: Seen, home: str) -> int:
+    """GPUs that were joined to it when their host was read last."""
+    return sum(g.home == home and g.joined is True for h in seen.hosts.values() if not h.read for g in h.gpus.values())
+
+
+def _out(seen: Seen, home: str) -> int:
+    """GPUs of it that were out already."""
+    return sum(g.home == home and g.joined is False for h in seen.hosts.values() for g in h.gpus.values())
+
+
+def _about(home: str, found: Iterable[Change], after: Seen) -> str:
+    racks = sorted({after.hosts[n].rack for c in found for n in c.hosts if n in after.hosts} - {""})
+    return short(home) + (f" (rack {', '.join(racks)})" if racks else "")
+
+
+def _dropped(home: str, left: Sequence[Change], at_once: bool, after: Seen) -> Transition:
+    count = len(left)
+    about = _about(home, left, after)
+    if at_once:
+        text = f"NVLink domain {about}: all {count} GPUs dropped at once (fabric manager restart suspected)"
+    else:
+        text = f"NVLink domain {about}: the last {count} GPUs have dropped, none is joined any more"
+    return _made("domain-dropped", "worse", text, left, at=after.taken_at, domain=home)
+
+
+def _reidentified(home: str, moved: Sequence[Change], after: Seen) -> Transition:
+    to = moved[0].to
+    text = f"NVLink domain {_about(home, moved, after)} came back as {short(to)}: re-identified, not lost"
+    left_out = sum(g.home == home for h in after.hosts.values() for g in h.gpus.values())
+    if left_out:
+        text += f" ({len(moved)} GPUs, {left_out} not yet)"
+    return _made("domain-reidentified", "changed", text, moved, at=after.taken_at, domain=to)
+
+
+def _back(home: str, rejoined: Sequence[Change], after: Seen) -> Transition:
+    out = [(n, g) for n, h in after.hosts.items() for g in h.gpus.values() if g.home == home and not g.joined]
+    text = f"NVLink domain {_about(home, rejoined, after)} is back: {len(rejoined)} GPUs joined"
+    if out:
+        text += f", {len(out)} not: {fold({n for n, _ in out})}"
+    return _made("domain-back", "better", text, rejoined, at=after.taken_at, domain=home)
+
+
+def _made(kind: str, severity: Severity, text: str, found: Sequence[Change], *, at: float, domain: str) -> Transition:
+    return Transition(kind, severity, text, at, _hosts(found), tuple(c.uuid for c in found if c.uuid), domain)
+
+
+def _hosts(found: Iterable[Change]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(h for c in found for h in c.hosts))
+
+
+# --- what is left, folded -------------------------------------------------------------------------------------------
+
+
+def grouped(found: Iterable[Change], at: float) -> Iterator[Transition]:
+    """One message for the hosts of a domain of which the same is to be said."""
+    alike: dict[tuple[str, ...], list[Change]] = defaultdict(list)
+    for c in found:
+        alike[c.kind, _what(c), c.home, c.to, _replica(c), c.why].append(c)
+    for same in alike.values():
+        for numbers, members in _by_cards(same):
+            one, hosts = members[0], _hosts(members)
+            text = f"{_replica(one) or fold(hosts)}: {_words(one, numbers)}"
+            uuids = tuple(c.uuid for c in members if c.uuid)
+            yield Transition(one.kind, one.severity, text, at, hosts, uuids, one.to or one.home, _replica(one))
+
+
+def _what(change: Change) -> str:
+    return change.subject.partition(":")[0]
+
+
+def _replica(change: Change) -> str:
+    return change.subject.partition(":")[2] if _what(change) == "replica" else ""
+
+
+def _by_cards(same: Iterable[Change]) -> Iterator[tuple[tuple[int, ...], list[Change]]]:
+    """Hosts of which the same cards are spoken of together."""
+    of_host: dict[tuple[str, ...], list[Change]] = defaultdict(list)
+    for c in same:
+        of_host[c.hosts].append(c)
+    alike: dict[tuple[int, ...], list[Change]] = defaultdict(list)
+    for members in of_host.values():
+        alike[tuple(sorted({c.gpu for c in members if c.gpu is not None}))] += members
+    yield from alike.items()
+
+
+def _words(change: Change, numbers: Sequence[int]) -> str:
+    cards = f"GPU{'s' if len(numbers) > 1 else ''} {ranges(numbers)}" if numbers else ""
+    because = f": {change.why}" if change.why else ""
+    home, to = short(change.home), short(change.to)
+    subject = {
+        "host": "the host",
+        "gpus": "reading the GPUs",
+        "imex": "IMEX",
+        "replica": "the replica",
+        "bandwidth": f"the NVLink bandwidth of {cards}",
+        "health": f"the fabric health of {cards}",
+    }.get(_what(change), cards)
+    return {
+        "gpu-left": f"{cards} left NVLink domain {home}",
+        "gpu-rejoined": f"{cards} rejoined NVLink domain {home}",
+        "gpu-moved": f"{cards} moved from NVLink domain {home} to {to} (another partition)",
+        "gpu-lost": f"{cards} cannot be read any more",
+        "gpu-back": f"{cards} can be read again",
+        "gpu-replaced": f"{cards} taken out",
+        "bandwidth-degraded": f"NVLink bandwidth of {cards} is degraded",
+        "bandwidth-restored": f"NVLink bandwidth of {cards} is full again",
+        "gpu-unhealthy": f"NVLink fabric unhealthy for {cards}",
+        "gpu-healthy": f"NVLink fabric healthy again for {cards}",
+        "imex-down": "IMEX is down",
+        "imex-degraded": "IMEX is up, but not connected to all of the others",
+        "imex-up": "IMEX is up again",
+        "host-gone": f"not reachable{because}",
+        "host-back": "reachable again",
+        "gpus-unread": f"the GPUs cannot be read any more{because}",
+        "gpus-read": "the GPUs can be read again",
+        "replica-failed": f"failed{because}",
+        "replica-ready": "ready",
+        "replica-starting": "starting",
+        "replica-unknown": f"not known how it is{because}",
+        "replica-gone": "stopped",
+        "flapping": f"{subject} keeps changing: quiet from now on, until it has settled",
+        "settled": f"{subject} has settled, and is well",
+        "settled-bad": f"{subject} has settled, and is not well",
+    }[change.kind]
+
+
+def fold(names: Iterable[str]) -> str:
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+    return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """0-3,7"""
+    parts: list[list[int]] = []
+    for n in numbers:
+        if parts and n == parts[-1][-1] + 1:
+            parts[-1].append(n)
+        else:
+            parts.append([n])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+
+
+def short(domain: str) -> str:
+    """nvl:5e1fab1e….32766: the first group of the ClusterUUID, and the clique."""
+    uuid, _, clique = domain.removeprefix("nvl:").rpartition(".")
+    return f"nvl:{uuid[:8]}….{clique}" if len(uuid) == 36 else domain
