@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from llmgwctl.model.errors import Unreachable
-from llmgwctl.model.host import Host, HostFacts, Snapshot
+from llmgwctl.model.host import READINGS, Host, HostFacts, Snapshot
 from llmgwctl.model.reading import Reading, broken
 from llmgwctl.probe.base import Output, Probe, Section
 from llmgwctl.transport.base import Transport
 from llmgwctl.transport.bundle import save as save_answer
+
+Answer = dict[str, Output] | Unreachable
+Save = Path | Callable[[Host, Answer, float, float], object]
 
 NOT_ASKED = Output(exit_code=None, state="not-saved", note="not asked in this run")
 
@@ -35,21 +38,24 @@ async def collect(
     *,
     on_host: Callable[[HostFacts], None] | None = None,
     deadline_s: float | None = None,
-    save: Path | None = None,
+    save: Save | None = None,
+    extra: Callable[[Host], Sequence[Section]] | None = None,
 ) -> Snapshot:
     """Read the hosts (the fabric set, unless told) in the order in which they were given.
 
     `on_host` is called as each row comes in; `deadline_s` is a limit for one host beside the transport's own;
-    `save` is a directory that gets every raw answer as a bundle.
+    `save` gets every raw answer, or is a directory that gets them as a bundle. `extra`: sections of one host alone.
     """
     from llmgwctl.probe import FABRIC_SET
 
+    keep = partial(save_answer, save) if isinstance(save, Path) else save
     wanted = tuple(s for p in (FABRIC_SET if probes is None else probes) for s in p.sections)
 
     async def one(host: Host) -> HostFacts:
-        answer, taken_at, seconds = await _asked(host, transport, wanted, deadline_s)
-        if save is not None:
-            save_answer(save, host, answer, taken_at, seconds)
+        sections = (*wanted, *extra(host)) if extra is not None else wanted
+        answer, taken_at, seconds = await _asked(host, transport, sections, deadline_s)
+        if keep is not None:
+            keep(host, answer, taken_at, seconds)
         facts = _facts(host, answer, taken_at, seconds)
         if on_host is not None:
             on_host(facts)
@@ -71,10 +77,10 @@ async def _all_or_none(tasks: list[asyncio.Future[HostFacts]]) -> list[HostFacts
 
 async def _asked(
     host: Host, transport: Transport, sections: Sequence[Section], deadline_s: float | None
-) -> tuple[dict[str, Output] | Unreachable, float, float]:
+) -> tuple[Answer, float, float]:
     """The answer of a host or why there is none, when, and after how many seconds."""
     began = time.monotonic()
-    answer: dict[str, Output] | Unreachable
+    answer: Answer
     try:
         async with asyncio.timeout(deadline_s):
             answer = await transport.read(host, sections)
@@ -86,10 +92,11 @@ async def _asked(
         answer = Unreachable(f"{host.name}: {type(e).__name__}: {e}"[:300], "internal-error")
     if isinstance(transport, Recorded):
         return answer, *transport.when(host)
-    return answer, time.time(), time.monotonic() - began
+    # As exactly as a bundle keeps them, so that its replay says the same.
+    return answer, round(time.time(), 6), round(time.monotonic() - began, 3)
 
 
-def _facts(host: Host, answer: dict[str, Output] | Unreachable, taken_at: float, seconds: float) -> HostFacts:
+def _facts(host: Host, answer: Answer, taken_at: float, seconds: float) -> HostFacts:
     if isinstance(answer, Unreachable):
         return unreachable(host, answer, taken_at)
     from llmgwctl.probe import PROBES, assemble
@@ -102,5 +109,4 @@ def unreachable(host: Host, error: Unreachable, taken_at: float) -> HostFacts:
     """The row of a host that did not answer: its named end state stands first in every reading."""
     nothing: Reading[float] = broken(f"{error.kind}: {error}")
     unread: Reading[object] = broken(f"host not read: {error.kind}")
-    readings = {f.name for f in fields(HostFacts)} - {"host", "reachable", "taken_at"}
-    return HostFacts(host, reachable=nothing, taken_at=taken_at, **dict.fromkeys(readings, unread))  # type: ignore[arg-type]
+    return HostFacts(host, reachable=nothing, taken_at=taken_at, **dict.fromkeys(READINGS, unread))  # type: ignore[arg-type]

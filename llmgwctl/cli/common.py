@@ -19,9 +19,10 @@ import typer
 from llmgwctl.cli import forget
 
 if TYPE_CHECKING:
+    from llmgwctl.collect import Save
     from llmgwctl.inventory import Inventory
     from llmgwctl.model.host import Host, Snapshot
-    from llmgwctl.probe.base import Probe
+    from llmgwctl.probe.base import Probe, Section
     from llmgwctl.render.text import Look
     from llmgwctl.transport.base import Transport
 
@@ -117,14 +118,17 @@ class Session:
         hosts: Sequence[Host] | None = None,
         probes: Sequence[Probe] | None = None,
         doing: str = "reading hosts",
-        save: Path | None = None,
+        save: Save | None = None,
+        extra: Callable[[Host], Sequence[Section]] | None = None,
     ) -> Snapshot:
         """Read hosts (all that were chosen, unless told), with a progress bar on a terminal."""
         from llmgwctl.collect import collect
 
         wanted = self.hosts if hosts is None else tuple(hosts)
         with progress(doing, len(wanted), quiet=self.asked.quiet) as step:
-            found = await collect(wanted, self.transport, probes, on_host=lambda f: step(f.host.name), save=save)
+            found = await collect(
+                wanted, self.transport, probes, on_host=lambda f: step(f.host.name), save=save, extra=extra
+            )
         if self.asked.verbose and found.hosts:
             slow = max(found.hosts, key=lambda f: f.reachable.value or 0)
             self.note(

@@ -83,8 +83,14 @@ def probe(
     save: Annotated[
         Path | None, typer.Option("--save", metavar="DIR", help="Write what the hosts said as a bundle, for --from.")
     ] = None,
+    mask: Annotated[
+        bool, typer.Option("--mask", help="With --save: serials, ids and addresses behind others of the same shape.")
+    ] = False,
+    mask_names: Annotated[
+        bool, typer.Option("--mask-names", help="With --save: names of hosts and people too.")
+    ] = False,
 ) -> None:
-    """Read hosts: GPUs, NVLink fabric, IMEX, adapters, network. Equal hosts stand on one line.
+    """Read everything of hosts: GPUs, NVLink, IMEX, adapters, kernel log, versions. Equal hosts stand on one line.
 
     Example: llmgwctl probe r1-t01 --raw nvidia-smi-q
 
@@ -97,15 +103,20 @@ def probe(
     if raw is not None:
         run(_raw(asked, raw))
     else:
-        run(_probe(asked, save))
+        if (mask or mask_names) and save is None:
+            raise typer.BadParameter("--mask is for what --save DIR writes: give both")
+        run(_probe(asked, save, mask=mask or mask_names, names=mask_names))
 
 
-async def _probe(asked: Asked, save: Path | None) -> None:
+async def _probe(asked: Asked, save: Path | None, *, mask: bool = False, names: bool = False) -> None:
+    from llmgwctl.cli.reading import engine_sections, saver
+    from llmgwctl.probe import PROBES
     from llmgwctl.render import fleet as render
     from llmgwctl.render import json as documents
 
     async with session(asked) as s:
-        snapshot = await s.collect(save=save)
+        keep = saver(save, [h.name for h in s.hosts], mask=mask, names=names) if save else None
+        snapshot = await s.collect(probes=PROBES, save=keep, extra=engine_sections(s.inventory))
         fmap = mapped(s, snapshot)
     if save is not None:
         s.note(f"saved to {save}: llmgwctl nvlink --from {save} shows it again")
@@ -118,16 +129,18 @@ async def _probe(asked: Asked, save: Path | None) -> None:
 
 async def _raw(asked: Asked, name: str) -> None:
     """What one section of one host said: its stdout to stdout, its stderr to stderr."""
+    from llmgwctl.cli.reading import engine_sections
     from llmgwctl.inventory import nearest
     from llmgwctl.model.errors import UsageError
     from llmgwctl.probe import PROBES
     from llmgwctl.probe.base import failure
 
-    sections = {section.name: section for p in PROBES for section in p.sections}
-    wanted = sections.get(name.removesuffix(".txt"))
-    if wanted is None:
-        raise UsageError(f"there is no section {name!r}; {nearest(name, sections, 'known section')}")
     async with session(asked) as s:
+        sections = {section.name: section for p in PROBES for section in p.sections}
+        sections |= {section.name: section for h in s.hosts[:1] for section in engine_sections(s.inventory)(h)}
+        wanted = sections.get(name.removesuffix(".txt"))
+        if wanted is None:
+            raise UsageError(f"there is no section {name!r}; {nearest(name, sections, 'known section')}")
         if len(s.hosts) != 1:
             raise UsageError(f"--raw shows one host, and {len(s.hosts)} are chosen: llmgwctl probe HOST --raw {name}")
         said = (await s.transport.read(s.hosts[0], (*_before(sections, wanted), wanted)))[wanted.name]

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from llmgwctl.model.gpu import GpuReport
-from llmgwctl.model.host import Host, HostFacts, Snapshot
+from llmgwctl.model.host import READINGS, Host, HostFacts, Snapshot
 from llmgwctl.model.network import Hca
 from llmgwctl.model.product import product_of, token_of
 from llmgwctl.model.reading import Reading
@@ -119,7 +119,7 @@ def _broken(facts: Iterable[HostFacts]) -> Iterator[tuple[str, str, str]]:
         (f.host.name, (name, alike_for(reading.why, f.host)))
         for f in facts
         if f.reachable.ok
-        for name in ("system", "gpus", "imex", "hcas", "network", "life")
+        for name in READINGS
         if (reading := getattr(f, name)).broken
     ]
     for names, (section, why) in alike(pairs):

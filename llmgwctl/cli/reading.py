@@ -1,0 +1,53 @@
+"""What a full reading asks beside the probes, and how its answers are saved."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from llmgwctl.collect import Answer
+    from llmgwctl.inventory import Inventory
+    from llmgwctl.model.host import Host
+    from llmgwctl.probe.base import Section
+
+
+def engine_sections(inventory: Inventory) -> Callable[[Host], Sequence[Section]]:
+    """For each engine that can be asked for its version: the engine's own script, for the build of that host."""
+    from llmgwctl.engines import ENGINES
+    from llmgwctl.engines.programs import script
+    from llmgwctl.probe.engines import section
+
+    asked = [(e.name, e.version) for e in ENGINES.values() if e.version is not None]
+
+    def of(host: Host) -> Sequence[Section]:
+        return tuple(section(n, script(v.script), v.args(inventory.build_for(n, host))) for n, v in asked)
+
+    return of
+
+
+def saver(
+    directory: Path, hosts: Sequence[str], *, mask: bool, names: bool
+) -> Callable[[Host, Answer, float, float], Path]:
+    """Writes each answer into the bundle, masked when asked: the key is thrown away, and nobody can undo it."""
+    from llmgwctl.model.errors import Unreachable
+    from llmgwctl.probe.mask import Mask
+    from llmgwctl.transport.bundle import save
+
+    stand_in = {name: f"host-{i:04d}" for i, name in enumerate(hosts, 1)} if names else {}
+    made = Mask(secrets.token_bytes(32), stand_in) if mask else None
+
+    def keep(host: Host, answer: Answer, taken_at: float, seconds: float) -> Path:
+        if made is None:
+            return save(directory, host, answer, taken_at, seconds)
+        if isinstance(answer, Unreachable):
+            hidden: Answer = Unreachable(made.text(str(answer)), answer.kind)
+        else:
+            hidden = {name: made.output(said) for name, said in answer.items()}
+        other = replace(host, name=stand_in.get(host.name, host.name), address=made.text(host.address))
+        return save(directory, other, hidden, taken_at, seconds)
+
+    return keep
