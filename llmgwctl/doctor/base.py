@@ -1,0 +1,165 @@
+"""A check as data, and what it answers: something found, or something that could not be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from llmgwctl.model.fabric import Domain, FabricMap, HostVerdict
+from llmgwctl.model.host import HostFacts, Snapshot
+from llmgwctl.model.plan import ReplicaPlan
+from llmgwctl.model.product import Product, product_of
+from llmgwctl.model.profile import Profile
+from llmgwctl.model.reading import Reading
+
+Severity = Literal["block", "degrade", "warn", "info"]
+SEVERITIES: tuple[Severity, ...] = ("block", "degrade", "warn", "info")
+Scope = Literal["host", "domain", "replica", "fleet"]
+Who = Literal["job owner", "host admin", "rack operator", "fabric admin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A problem on these hosts, with the values read. What is None or empty is as the check says."""
+
+    hosts: tuple[str, ...]
+    values: tuple[str, ...]
+    severity: Severity | None = None
+    action: str = ""
+    who: Who | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What a check could not tell, and why: the command or the right that is missing. Never "fine".
+
+    `need`: the reading that is missing; `right`: all that is missing is a right, or a program that need not be there.
+    """
+
+    hosts: tuple[str, ...]
+    why: str
+    need: str = ""
+    right: bool = False
+    action: str = ""
+    who: Who | None = None
+
+
+Answer = Found | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A placed replica that is about to start: what the checks of the launch look at."""
+
+    replica: ReplicaPlan
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a check looks at. `hosts`: those that answered and of which every reading that it needs is there."""
+
+    snapshot: Snapshot
+    fmap: FabricMap
+    hosts: tuple[HostFacts, ...]
+    domains: Mapping[str, Domain]  # by id
+    launch: Launch | None = None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, fmap: FabricMap, launch: Launch | None = None) -> View:
+        return cls(snapshot, fmap, snapshot.hosts, {d.id: d for d in fmap.domains}, launch)
+
+    def verdict(self, facts: HostFacts) -> HostVerdict:
+        return self.fmap.verdicts.get(facts.host.name) or HostVerdict(facts.host.name)
+
+    def domain(self, facts: HostFacts) -> Domain | None:
+        return self.domains.get(self.verdict(facts).domain or "")
+
+    def judging(self, hosts: tuple[HostFacts, ...]) -> View:
+        return replace(self, hosts=hosts)
+
+
+Problems = Callable[[View], Iterable[Answer]]
+OfHost = Callable[[HostFacts, View], Iterable[Answer]]
+
+
+def _any_host(_: HostFacts) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of CHECKS. Its id is permanent. `needs` are readings of HostFacts: broken is unknown, absent is quiet.
+
+    `seen`: the command that shows it; `disturbs`: what the cure does to running work, "" when nothing.
+    `hides`: beginnings of ids that follow from this one on the same host; `explains`: readings that it takes away.
+    `matters`: without its answer nobody can say whether the host may be used.
+    """
+
+    id: str
+    title: str
+    severity: Severity
+    problems: Problems
+    seen: str
+    action: str
+    who: Who
+    disturbs: str = ""
+    scope: Scope = "host"
+    needs: tuple[str, ...] = ()
+    applies: Callable[[HostFacts], bool] = _any_host
+    matters: bool = False
+    hides: tuple[str, ...] = ()
+    explains: tuple[str, ...] = ()
+
+    @property
+    def family(self) -> str:
+        return FAMILIES[self.id[2]]
+
+    @property
+    def doc(self) -> str:
+        return f"docs/checks.md#{self.id.lower()}"
+
+
+FAMILIES = {
+    "0": "fleet",
+    "1": "joining",
+    "2": "bandwidth and health of NVLink",
+    "3": "IMEX",
+    "4": "IMEX channel",
+    "5": "GPU health",
+    "6": "driver, tools and fabric manager",
+    "7": "InfiniBand and RoCE",
+    "8": "host, storage and clock",
+    "9": "launch",
+}
+
+
+def each(of_host: OfHost) -> Problems:
+    """A check of single hosts: one host that it stumbles over costs that host's answer and no other's."""
+
+    def problems(view: View) -> Iterator[Answer]:
+        for facts in view.hosts:
+            try:
+                yield from tuple(of_host(facts, view))
+            except Exception as e:  # a check that crashes has not said that anything is fine
+                yield Unknown((facts.host.name,), f"the check failed: {type(e).__name__}: {e}"[:200])
+
+    return problems
+
+
+def found(
+    facts: HostFacts, *values: str, severity: Severity | None = None, action: str = "", who: Who | None = None
+) -> Found:
+    return Found((facts.host.name,), values, severity, action, who)
+
+
+def product(facts: HostFacts) -> Product | None:
+    report = facts.gpus.value
+    return product_of(report.gpus[0].name) if report and report.gpus else None
+
+
+def reading(facts: HostFacts, need: str) -> Reading[object]:
+    value = getattr(facts, need)
+    assert isinstance(value, Reading)  # noqa: S101 - a need that is no reading is a mistake in CHECKS
+    return value

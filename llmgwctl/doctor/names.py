@@ -1,0 +1,34 @@
+"""Hosts, GPUs and counts in as few words as say it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+def folded(names: Iterable[str]) -> str:
+    """r1-t[01-17]"""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+    return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
+
+
+def few(things: Iterable[str], most: int = 4) -> str:
+    """The first of them, and how many more."""
+    listed = list(things)
+    more = len(listed) - most
+    return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def odd_ones(said: Mapping[str, K]) -> tuple[K | None, dict[str, K]]:
+    """What most hosts say, and the hosts that say something else; None and all of them where no answer leads."""
+    counts = Counter(said.values()).most_common(2)
+    if len(counts) < 2:
+        return (counts[0][0] if counts else None), {}
+    if counts[0][1] == counts[1][1]:
+        return None, dict(said)
+    leader = counts[0][0]
+    return leader, {n: k for n, k in said.items() if k != leader}
