@@ -163,7 +163,7 @@ def _place(job: _Job, replica: ReplicaPlan) -> Place:
     inventory = job.session.inventory
     hosts = {h.name: h for h in inventory.hosts}
     now = datetime.now(UTC)
-    launch = Launch(f"{now:%Y%m%dT%H%M%S}-{token_hex(4)}", now.isoformat(timespec="seconds"), job.operator)
+    launch = Launch(f"{now:%Y%m%dT%H%M%S}-{token_hex(4)}", f"{now:%Y-%m-%dT%H:%M:%SZ}", job.operator)
     builds = {s.host: inventory.build_for(job.engine.name, hosts[s.host]) for s in replica.shards}
     prepared = prepare(replica, job.profile, job.engine, hosts, launch, builds=builds, api_key=job.api_key)
     say = job.session.note if job.session.asked.verbose else lambda _: None

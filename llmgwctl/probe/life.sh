@@ -99,9 +99,13 @@ echo "boot_id $boot_id"
 echo "uptime_s $uptime"
 echo "node $node"
 echo "account $(id -un)"
-# Every process that carries a marker of ours, whether anything else here tells of it or not.
+# Every process that carries a marker of ours, whether anything else here tells of it or not. Simulated hosts share one
+# process table: there a process also says of which of them it is.
 grep -sHzE '^LLMGWCTL_SHARD=[A-Za-z0-9._-]+$' /proc/[0-9]*/environ | tr '\000' '\n' | head -n 4096 |
-    sed -n 's|^/proc/\([0-9]*\)/environ:LLMGWCTL_SHARD=|carrier \1 |p'
+    sed -n 's|^/proc/\([0-9]*\)/environ:LLMGWCTL_SHARD=|\1 |p' | while read -r pid marker; do
+    [ -z "$root" ] || grep -qszxF -e "LLMGWCTL_ROOT=$root" "/proc/$pid/environ" || continue
+    echo "carrier $pid $marker"
+done
 for directory in "$root/run/lock/llmgwctl" "$root/dev/shm/llmgwctl"; do
     for file in "$directory"/gpu-* "$directory"/slot-*; do
         if [ -e "$file" ] || [ -L "$file" ]; then claim "$file"; fi

@@ -9,7 +9,7 @@ set --
 while IFS= read -r family; do
     case $family in
         *_)
-            for name in $(tr '\000' '\n' </proc/self/environ | sed -n "s/^\(${family}[A-Za-z0-9_]*\)=.*/\1/p"); do
+            for name in $(tr '\000' '\n' <"/proc/$$/environ" | sed -n "s/^\(${family}[A-Za-z0-9_]*\)=.*/\1/p"); do
                 unset "$name"
             done
             ;;

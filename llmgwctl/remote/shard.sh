@@ -39,7 +39,7 @@ need_shard() {
 }
 
 is_launch() {
-    [ -f "$dir/marker" ] && read -r found <"$dir/marker" && [ "$found" = "$marker" ]
+    [ -f "$dir/marker" ] && read -r there <"$dir/marker" && [ "$there" = "$marker" ]
 }
 
 # A newer llmgwctl wrote it: what its files mean is not known here.
@@ -48,7 +48,7 @@ known_schema() {
 }
 
 same_boot() {
-    [ -f "$dir/boot" ] && read -r found <"$dir/boot" && [ "$found" = "$boot_id" ]
+    [ -f "$dir/boot" ] && read -r there <"$dir/boot" && [ "$there" = "$boot_id" ]
 }
 
 # --- start ------------------------------------------------------------------------------------------------------
@@ -128,11 +128,12 @@ make_room() {
 # Its own session, none of our descriptors, the account's own settings: it outlives the login and holds nothing of it.
 supervise() {
     (
+        exec </dev/null >>"$dir/supervisor.log" 2>&1 9>&-
         PATH=${own_path:-$PATH} LC_ALL=$own_lc_all LLMGWCTL_SUPERVISOR=$marker
         [ -n "$LC_ALL" ] || unset LC_ALL
         export LLMGWCTL_SUPERVISOR
         umask "$own_umask"
-        exec setsid sh "$dir/supervisor.sh" "$root" "$state_dir" "$dir" </dev/null >>"$dir/supervisor.log" 2>&1 9>&-
+        exec setsid sh "$dir/supervisor.sh" "$root" "$state_dir" "$dir"
     ) &
     tries=0
     until grep -qs '^supervisor ' "$dir/pids"; do # written by the supervisor itself, should we be killed right here
@@ -197,6 +198,9 @@ stop() {
         : >"$dir/stopping" # the supervisor then lets us end them in order; a full disk only costs that order
         find_keeper
         ask_mains
+    else
+        # shellcheck disable=SC2046 # a list of pids
+        kill -s "$signal" $(carriers "LLMGWCTL_SHARD=$marker") 2>/dev/null
     fi
     while [ -n "$(members "$marker" "$keeper")" ] && before_deadline; do sleep 0.2; done
     kill_rest
@@ -265,6 +269,7 @@ report_left() {
 
 clean() {
     find_shard "$@"
+    if is_launch; then known_schema "$dir"; fi
     if find_claims; then open_claims; fi
     keeper=''
     find_keeper
@@ -272,7 +277,6 @@ clean() {
         die "$ALIVE" "processes of $marker still run"
     fi
     if is_launch; then
-        known_schema "$dir"
         rm -rf "$dir" || die 1 "$dir cannot be removed"
     fi
     rm -rf "$home/.new.$marker"

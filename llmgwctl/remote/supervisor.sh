@@ -66,7 +66,8 @@ watch() {
     while :; do
         look_at_commands
         if [ -e stopping ]; then
-            [ -n "$running" ] || break # whoever stops it does so in order
+            # Whoever stops it does so in order; what is left of it is found by our session while we are here.
+            [ -n "$running$(members "$marker" $$)" ] || break
         elif [ -n "$ended" ] || [ -n "$told" ] || [ ! -e spec.json ]; then
             end_all
             break
@@ -119,7 +120,7 @@ start_next() {
 nap() {
     rounds=$((rounds + 1))
     if [ "$rounds" -lt 1000 ]; then pause=0.25; else pause=1; fi
-    [ $((rounds % 30)) -ne 0 ] || restore_claims
+    [ $((rounds % 12)) -ne 0 ] || restore_claims
     sleep $pause & # waited for, so that a signal is heard at once
     wait $!
 }

@@ -12,6 +12,7 @@ from llmgwctl.model.replica import ReplicaState, ShardState
 from llmgwctl.render.text import PLAIN, Look, clean, draw, say, table
 from llmgwctl.render.words import ranges, short_domain
 
+PROVED = ("nvlink", "ib", "tcp")
 STYLES = {"ready": "green", "starting": "yellow", "failed": "bold red", "unknown": "yellow"}
 
 
@@ -34,8 +35,8 @@ def _row(r: ReplicaState) -> tuple[str | Text, ...]:
 
 
 def _details(r: ReplicaState) -> Iterator[RenderableType]:
-    who = f"   started by {r.operator} at {r.created_at}" if r.operator else ""
-    yield say(f"\n{r.id}{who}" if False else f"{r.id}: {r.why or r.state}{who}", "bold")
+    who = f" (started by {r.operator} at {r.created_at})" if r.operator else ""
+    yield say(f"\n{r.id} is {r.state}{who}", "bold")
     rows = ((f"  rank {s.rank}", s.host, s.state, str(s.pid or "-"), s.why) for s in r.shards)
     yield table(("", "HOST", "STATE", "PID", "WHY"), rows, keep=(0, 1, 2))
 
@@ -94,7 +95,7 @@ def placed(rows: Sequence[Mapping[str, Any]], look: Look = PLAIN) -> str:
     """What `place` ends with: where each replica serves."""
     lines = []
     for row in rows:
-        over = f" over {row['transport']}" if row["transport"] else ""
+        over = f" over {row['transport']}" if row["transport"] in PROVED else ""
         how = "serves" if row["state"] == "ready" else "was started:"
         lines.append(say(f"{row['id']} {how} {row['model']} at {row['endpoint']}{over}", STYLES[row["state"]]))
     return draw(lines, look)
