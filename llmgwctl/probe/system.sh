@@ -30,15 +30,18 @@ identity() {
     printf 'account %s\n' "$(id -un 2>/dev/null || id -u)"
 }
 
-# This shell's own limits, which a shard that is started in the same way will have.
+# This shell's own limits, which a shard that is started in the same way will have. A simulated host has its own word:
+# what an account may lock on somebody's laptop says nothing of the machine that it plays.
 limits() {
+    table=/proc/self/limits
+    if [ -n "$root" ] && [ -r "$root/proc/self/limits" ]; then table=$root/proc/self/limits; fi
     while read -r a b c soft hard unit; do
         case "$a $b $c" in
         'Max locked memory') echo "limit memlock $soft $hard $unit" ;;
         'Max open files') echo "limit nofile $soft $hard $unit" ;;
         'Max stack size') echo "limit stack $soft $hard $unit" ;;
         esac
-    done </proc/self/limits
+    done <"$table"
 }
 
 # One pass over the process table without starting anything. A name says nothing of an account's rights, so it is only

@@ -40,6 +40,7 @@ def _proc(m: Machine) -> dict[str, Entry]:
         "proc/sys/kernel/random/boot_id": File(f"{m.boot_id}\n"),
         "proc/sys/kernel/osrelease": File(KERNEL + "\n"),
         "proc/uptime": Link("/proc/uptime"),  # a clock cannot be written down
+        "proc/self/limits": File(_LIMITS),
         "proc/devices": File(_DEVICES),
         "proc/driver/nvidia/version": File(version),
         "proc/driver/nvidia/params": File(params),
@@ -59,6 +60,12 @@ def _proc(m: Machine) -> dict[str, Entry]:
     return found | {f"proc/net/{name}": File(text) for name, text in ip_text.proc_net(m).items()}
 
 
+# As on a host that is set up for RDMA; what the account that plays it may lock is another matter.
+_LIMITS = """Limit                     Soft Limit           Hard Limit           Units
+Max stack size            8388608              unlimited            bytes
+Max open files            1024                 1048576              files
+Max locked memory         unlimited            unlimited            bytes
+"""
 _DEVICES = f"""Character devices:
   1 mem
   5 /dev/tty
