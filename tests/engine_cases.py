@@ -71,6 +71,7 @@ def special() -> dict[str, tuple[Profile, dict, Build]]:
     vllm, sglang, llama = BUILDS["vllm"], BUILDS["sglang"], BUILDS["llamacpp"]
     secret = {"api_key_file": "/home/ada/big.key"}
     box = Container("docker", "registry.example/engine:1")
+    podman = replace(box, runtime="podman")
     dp = sized("vllm", 2, 4, 2, dp=4, ep=True, args=("--api-server-count", "2", "--max-model-len", "32768"))
     return {
         "vllm-dp-ep-domain": (dp, rack(2), vllm),
@@ -87,7 +88,7 @@ def special() -> dict[str, tuple[Profile, dict, Build]]:
         "vllm-docker-domain": (sized("vllm", 2, 4, 8, container=box, **secret), rack(2), vllm),
         "vllm-docker-part-of-host": (sized("vllm", 1, 2, 2, container=box), busy(), vllm),
         "vllm-podman-infiniband": (
-            sized("vllm", 2, 8, 16, container=Container("podman", box.image, "", ("/cache:/root/.cache",))), hgx(2), vllm
+            sized("vllm", 2, 8, 16, container=replace(podman, mounts=("/cache:/root/.cache",))), hgx(2), vllm
         ),
         "sglang-docker-api-key": (sized("sglang", 1, 4, 4, container=box, **secret), rack(1), sglang),
         "sglang-enroot-domain": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib.resources import files
 
 from llmgwctl.engines.base import Build
@@ -42,6 +43,8 @@ def host_port(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
+@cache
 def script(name: str) -> str:
-    """A script of this package that runs on hosts."""
-    return files("llmgwctl.engines").joinpath(name).read_text(encoding="utf-8")
+    """A script of this package that runs on hosts, as one text: a line `. ./FILE` is replaced by that file."""
+    lines = files("llmgwctl.engines").joinpath(name).read_text(encoding="utf-8").splitlines(keepends=True)
+    return "".join(script(line.split("/")[1].strip()) if line.startswith(". ./") else line for line in lines)

@@ -18,13 +18,14 @@ from llmgwctl.model.profile import Profile
 PORT = "ray"
 _BEHIND = (
     "gcs", "node", "objects", "agent", "agent-grpc", "runtime-env", "metrics",
-    "dashboard", "dashboard-metrics", "autoscaler-metrics", "workers",
+    "dashboard", "dashboard-metrics", "autoscaler-metrics", "client", "workers",
 )  # fmt: skip
 OFFSETS = {name: i for i, name in enumerate(_BEHIND)}
-WORKERS = 18
+WORKERS = 17
 OBJECT_STORE_BYTES = 1 << 30  # 30 % of the host's memory otherwise, and vLLM hardly uses it
 JOIN_S = 600
 WAIT_SCRIPT = "ray_wait.sh"
+HEAD_SCRIPT = "ray_head.sh"
 NOT_COPIED = "ray_non_carry_over_env_vars.json"
 
 
@@ -53,9 +54,12 @@ def commands(ctx: ShardContext, server: tuple[str, ...], engine: Engine) -> tupl
     at = Wait(ctx.replica.leader.address, _port(ctx, "gcs"))
     folder = temp_dir(ctx)
     clean = ("rm", "-rf", folder)
+    # Nothing is left to drain when a node is told to end, and without the head it would try for half a minute.
+    no_drain = ("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0")
     if not ctx.leader:
-        return (Command("ray-worker", tuple(_start(ctx, folder)), waits=(at,), after=clean),)
+        return (Command("ray-worker", tuple(_start(ctx, folder)), env=(no_drain,), waits=(at,), after=clean),)
     head_env = (
+        no_drain,
         ("AUTOSCALER_METRIC_PORT", str(_port(ctx, "autoscaler-metrics"))),
         ("DASHBOARD_METRIC_PORT", str(_port(ctx, "dashboard-metrics"))),
     )
@@ -74,12 +78,13 @@ def temp_dir(ctx: ShardContext) -> str:
 
 def _start(ctx: ShardContext, folder: str) -> Iterable[str]:
     port = partial(_port, ctx)
-    yield from (beside(ctx.build, "ray"), "start")
+    ray = beside(ctx.build, "ray")
     if ctx.leader:
+        yield from ("sh", HEAD_SCRIPT, ray, str(port("client")))
         yield from ("--head", f"--port={port('gcs')}", f"--dashboard-port={port('dashboard')}")
-        yield from ("--include-dashboard=false", "--ray-client-server-port=0")
+        yield "--include-dashboard=false"
     else:
-        yield f"--address={host_port(ctx.replica.leader.address, port('gcs'))}"
+        yield from (ray, "start", f"--address={host_port(ctx.replica.leader.address, port('gcs'))}")
     # The same as VLLM_HOST_IP: up to vLLM 0.12 a difference is a hang.
     yield f"--node-ip-address={ctx.shard.address}"
     yield f"--num-gpus={len(ctx.shard.gpus)}"
@@ -123,4 +128,4 @@ def _not_copied(ctx: ShardContext, engine: Engine) -> tuple[str, ...]:
 def files(ctx: ShardContext, engine: Engine) -> dict[str, str]:
     names = _not_copied(ctx, engine)
     listed = {NOT_COPIED: json.dumps([*names, "VLLM_CONFIG_ROOT"]) + "\n"} if names else {}
-    return {WAIT_SCRIPT: script(WAIT_SCRIPT), **listed}
+    return {HEAD_SCRIPT: script(HEAD_SCRIPT), WAIT_SCRIPT: script(WAIT_SCRIPT), **listed}
