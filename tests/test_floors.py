@@ -11,7 +11,7 @@ ROOT = Path(llmgwctl.__file__).parent
 FLOORS = {
     "model": 0,
     "fabric": 1, "probe": 1, "placement": 1, "engines": 1, "doctor": 1, "render": 1, "watch": 1,
-    "inventory": 2, "transport": 2, "remote": 2, "collect": 2, "launch": 2, "rack": 2,
+    "inventory": 2, "transport": 2, "remote": 2, "collect": 2, "launch": 2, "rack": 2, "publish": 2,
     "cli": 3, "__main__": 4,
 }  # fmt: skip
 SIDEWAYS = {"fabric", "transport", "remote"}  # the seam, and the shell texts, which import nothing

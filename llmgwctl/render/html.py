@@ -10,7 +10,7 @@ from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.model.replica import ReplicaState
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.html_base import page
-from llmgwctl.render.html_node import HostView, Topology, host_view
+from llmgwctl.render.html_node import HostView, host_view
 from llmgwctl.render.html_rack import RackView, Shards, racks, with_problem
 from llmgwctl.render.html_view import CHIPS, ShardView, TrayView, shards_by_host, span, state_of, tray
 from llmgwctl.render.json import moment
@@ -89,7 +89,6 @@ def node_page(
     snapshot: Snapshot,
     replicas: Sequence[ReplicaState] = (),
     *,
-    topology: Topology | None = None,
     made_at: float | None = None,
     home_href: str = "",
     refresh_s: int = 0,
@@ -101,7 +100,7 @@ def node_page(
     return page(
         "node.html",
         title=name,
-        host=host_view(facts, fmap, snapshot, topology),
+        host=host_view(facts, fmap, snapshot),
         tray=tray(facts, fmap.verdicts[name], snapshot, shards=shards_by_host(replicas).get(name, ())),
         chips=CHIPS,
         read=moment(snapshot.taken_at),

@@ -6,30 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llmgwctl.model.fabric import FabricMap, HostVerdict
-from llmgwctl.model.gpu import Gpu, GpuReport
-from llmgwctl.model.host import HostFacts, Snapshot
+from llmgwctl.model.gpu import Gpu, GpuProcess, GpuReport
+from llmgwctl.model.host import READINGS, HostFacts, Snapshot
 from llmgwctl.model.imex import Imex, ImexTable
 from llmgwctl.model.life import ShardRecord
 from llmgwctl.model.network import Hca
 from llmgwctl.model.reading import Reading
+from llmgwctl.model.topology import WAYS, GpuLinks, Topology
 from llmgwctl.render.html_view import CHIPS, age, chip_state, claimed, span
 from llmgwctl.render.peers import ImexPeer, own_row
 from llmgwctl.render.words import bandwidth, out_of_domain
 
 NOT_READ = "not read"
+LOG_LINES = 20
 Row = tuple[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Topology:
-    """The GPU-by-GPU matrix and each card's neighbours, where the full probe set read them.
-
-    `links[(i, j)]`: how GPU i reaches GPU j ("NV18", "SYS"); `nearest[i]`: (adapter, the way to it).
-    """
-
-    links: Mapping[tuple[int, int], str]
-    nearest: Mapping[int, tuple[str, str]]
-    numa: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +39,8 @@ class GpuView:
     memory: str
     numa: str
     adapter: str
-    links: tuple[str, ...]
+    links: str
+    ways: tuple[str, ...]
     claim: str
     processes: tuple[str, ...]
     says: tuple[str, ...] = ()
@@ -71,12 +62,14 @@ class HostView:
     hcas: tuple[tuple[str, str, str, str], ...]
     shards: tuple[tuple[str, str, str, str], ...]
     broken: tuple[Row, ...]
-    topology: bool
+    matrix_why: str  # why the GPU-by-GPU matrix is not there
+    more: tuple[Row, ...]
+    log: tuple[str, ...]
     read: str
     older: str
 
 
-def host_view(facts: HostFacts, fmap: FabricMap, snapshot: Snapshot, topology: Topology | None = None) -> HostView:
+def host_view(facts: HostFacts, fmap: FabricMap, snapshot: Snapshot) -> HostView:
     verdict = fmap.verdicts[facts.host.name]
     report, imex = facts.gpus.value, facts.imex.value
     read, older = age(facts, snapshot)
@@ -86,7 +79,7 @@ def host_view(facts: HostFacts, fmap: FabricMap, snapshot: Snapshot, topology: T
         where=_where(facts, verdict, fmap),
         reasons=out_of_domain(verdict),
         notes=verdict.notes,
-        gpus=_gpus(report, facts, topology),
+        gpus=_gpus(report, facts) if report else (),
         gpus_why="" if report else facts.gpus.why or "no NVIDIA GPU here",
         imex=_imex(facts.imex, verdict),
         peers=own_row(facts),
@@ -94,7 +87,9 @@ def host_view(facts: HostFacts, fmap: FabricMap, snapshot: Snapshot, topology: T
         hcas=_hcas(facts.hcas, dict(fmap.dropped_hcas.get(facts.host.name, ()))),
         shards=tuple(_shard(r) for r in facts.life.value.shards) if facts.life.value else (),
         broken=_broken(facts),
-        topology=topology is not None,
+        matrix_why="" if facts.topology.ok else facts.topology.why or "not there",
+        more=_more(facts),
+        log=tuple(line.text for line in facts.kernel_log.value.lines[-LOG_LINES:]) if facts.kernel_log.value else (),
         read=read,
         older=older,
     )
@@ -123,14 +118,15 @@ def _names(report: GpuReport) -> str:
     return ", ".join(dict.fromkeys(g.name for g in report.gpus))
 
 
-def _gpus(report: GpuReport | None, facts: HostFacts, topology: Topology | None) -> tuple[GpuView, ...]:
+def _gpus(report: GpuReport, facts: HostFacts) -> tuple[GpuView, ...]:
     claims = claimed(facts)
-    return tuple(_gpu(g, report, claims, topology) for g in report.gpus) if report else ()
+    links = {one.index: one for one in facts.links.value or ()}
+    return tuple(_gpu(g, report, facts, claims, links.get(g.index)) for g in report.gpus)
 
 
-def _gpu(gpu: Gpu, report: GpuReport, claims: Mapping[str, str], topology: Topology | None) -> GpuView:
+def _gpu(gpu: Gpu, report: GpuReport, facts: HostFacts, claims: Mapping[str, str], links: GpuLinks | None) -> GpuView:
     letter, words = CHIPS[chip_state(gpu)]
-    fabric = gpu.fabric
+    fabric, topology = gpu.fabric, facts.topology.value
     return GpuView(
         index=gpu.index,
         letter=letter,
@@ -144,10 +140,11 @@ def _gpu(gpu: Gpu, report: GpuReport, claims: Mapping[str, str], topology: Topol
         bandwidth=bandwidth(gpu),
         memory=_memory(gpu),
         numa=_numa(gpu, topology),
-        adapter=" over ".join(topology.nearest.get(gpu.index, ("none",))) if topology else NOT_READ,
-        links=tuple(_link(gpu, other, topology) for other in report.gpus),
+        adapter=_nearest(gpu.index, topology),
+        links=_links(links),
+        ways=tuple(_way(gpu, other, topology) for other in report.gpus),
         claim=claims.get(gpu.uuid, ""),
-        processes=tuple(_process(p.pid, p.kind, p.name, p.used_mib, p.user) for p in gpu.processes),
+        processes=tuple(_process(p) for p in gpu.processes),
         says=_says(gpu),
     )
 
@@ -165,19 +162,54 @@ def _memory(gpu: Gpu) -> str:
 
 
 def _numa(gpu: Gpu, topology: Topology | None) -> str:
-    node = topology.numa.get(gpu.index) if topology else gpu.numa_node
-    return NOT_READ if node is None else str(node)
+    if gpu.numa_node is not None:
+        return str(gpu.numa_node)
+    return topology.numa.get(gpu.index, "none") if topology else NOT_READ
 
 
-def _link(a: Gpu, b: Gpu, topology: Topology | None) -> str:
+def _nearest(index: int, topology: Topology | None) -> str:
+    """The adapters on the shortest way from a card."""
+    if topology is None:
+        return NOT_READ
+    for way in WAYS:
+        near = [name for name in topology.adapters if topology.ways.get((index, name)) == way]
+        if near:
+            return f"{', '.join(near)} ({way})"
+    return "none"
+
+
+def _links(links: GpuLinks | None) -> str:
+    if links is None:
+        return NOT_READ
+    if links.why:
+        return links.why
+    speeds = sorted({s for s in links.speeds if s is not None})
+    at = f", {'/'.join(f'{s:g}' for s in speeds)} GB/s each" if speeds else ""
+    return f"{links.active} of {len(links.speeds)} active{at}"
+
+
+def _way(a: Gpu, b: Gpu, topology: Topology | None) -> str:
     if a.index == b.index:
         return "self"
     return topology.links.get((a.index, b.index), "?") if topology else NOT_READ
 
 
-def _process(pid: int, kind: str, name: str, used_mib: int | None, user: str | None) -> str:
-    memory = "" if used_mib is None else f", {used_mib / 1024:.1f} GiB"
-    return f"{name} (pid {pid}, {kind}{memory}{f', {user}' if user else ''})"
+def _process(p: GpuProcess) -> str:
+    memory = "" if p.used_mib is None else f", {p.used_mib / 1024:.1f} GiB"
+    return f"{p.name} (pid {p.pid}, {p.kind}{memory}{f', {p.user}' if p.user else ''})"
+
+
+def _more(facts: HostFacts) -> tuple[Row, ...]:
+    """What the full set reads beside it; a line that nothing is known of is left out."""
+    manager, versions, clock = facts.fabric_manager.value, facts.versions.value, facts.clock.value
+    rows = [
+        ("Fabric manager", " ".join(filter(None, (manager.unit_active, manager.version))) if manager else ""),
+        ("Driver loaded", versions.driver_loaded if versions else ""),
+        ("IMEX version", versions.imex if versions else ""),
+        ("System", versions.os if versions else ""),
+        ("Clock", f"{clock.offset_s:+.1f} s against this workstation (±{clock.bound_s:.1f} s)" if clock else ""),
+    ]
+    return tuple(r for r in rows if r[1])
 
 
 def _says(gpu: Gpu) -> tuple[str, ...]:
@@ -231,7 +263,15 @@ def _shard(record: ShardRecord) -> tuple[str, str, str, str]:
     return record.replica, str(record.rank), processes or "no process", record.text("engine")
 
 
+NAMES = {"system": "System", "gpus": "GPUs", "imex": "IMEX", "hcas": "Adapters", "network": "Network", "life": "Shards"}
+
+
 def _broken(facts: HostFacts) -> tuple[Row, ...]:
-    readings = (("System", facts.system), ("GPUs", facts.gpus), ("IMEX", facts.imex), ("Adapters", facts.hcas),
-                ("Network", facts.network), ("Shards", facts.life))  # fmt: skip
-    return tuple((label, reading.why) for label, reading in readings if reading.broken)
+    """Readings that were to be made and could not; what this run never asked for is not among them."""
+    full = [r for r in READINGS if r not in NAMES and getattr(facts, r).broken and not unasked(getattr(facts, r))]
+    names = [n for n in NAMES if getattr(facts, n).broken] + full
+    return tuple((NAMES.get(n, n.replace("_", " ")), getattr(facts, n).why) for n in names)
+
+
+def unasked(reading: Reading[object]) -> bool:
+    return reading.why == NOT_READ or "not asked" in reading.why

@@ -123,6 +123,15 @@ def seen_before(exposition: str) -> dict[str, float]:
     return found
 
 
+def document(exposition: str) -> dict[str, Any]:
+    """The same samples as JSON."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    families = text_string_to_metric_families(exposition)
+    samples = [{"name": s.name, "labels": dict(s.labels), "value": s.value} for f in families for s in f.samples]
+    return {"schema": "llmgwctl.metrics/v1", "samples": samples}
+
+
 def _host(
     facts: HostFacts, verdict: HostVerdict, snapshot: Snapshot, last_seen: Mapping[str, float]
 ) -> Iterator[Sample]:

@@ -1,0 +1,137 @@
+"""What people look at and what machines scrape: metrics, site, watch."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from llmgwctl.cli.common import Asked, Session, note, out, out_json, run, session, shared
+
+if TYPE_CHECKING:
+    from llmgwctl.model.fabric import FabricMap
+    from llmgwctl.model.host import Snapshot
+    from llmgwctl.model.replica import ReplicaState
+
+
+def register(app: typer.Typer) -> None:
+    from llmgwctl.cli.watching import watch
+
+    for command in (metrics, site, watch):
+        app.command()(command)
+
+
+@shared
+def metrics(
+    *,
+    asked: Asked,
+    textfile: Annotated[
+        Path | None,
+        typer.Option("--textfile", metavar="PATH", help="Write them there at once, for node_exporter's collector."),
+    ] = None,
+    file_sd: Annotated[
+        Path | None,
+        typer.Option("--file-sd", metavar="PATH", help="Write where the replicas' own metrics are, for Prometheus."),
+    ] = None,
+) -> None:
+    """Print the metrics of the fleet: NVLink, IMEX, adapters, hosts, replicas.
+
+    Example: llmgwctl metrics -q --textfile /var/lib/prometheus/node-exporter/llmgw.prom
+
+    What is not known has no sample. Exit code 0 once they are written: a host that does not answer is in them.
+    """
+    run(_metrics(asked, textfile, file_sd))
+
+
+async def _metrics(asked: Asked, textfile: Path | None, file_sd: Path | None) -> None:
+    from llmgwctl.engines import ENGINES
+    from llmgwctl.publish import write_file
+    from llmgwctl.render import prom
+
+    async with session(asked) as s:
+        snapshot = await s.collect()
+        fmap, replicas = mapped(s, snapshot)
+    text = prom.metrics(fmap, snapshot, replicas, last_seen=_last_seen(textfile))
+    if textfile is not None:
+        write_file(textfile, text)
+    if file_sd is not None:
+        write_file(file_sd, prom.file_sd(replicas, {e: x.metrics_path for e, x in ENGINES.items()}))
+    if asked.json:
+        out_json(prom.document(text))
+    elif textfile is None and file_sd is None:
+        out(text)
+
+
+def _last_seen(textfile: Path | None) -> dict[str, float]:
+    """When hosts last answered, out of the file that is about to be replaced: it is the only memory there is."""
+    from llmgwctl.render.prom import seen_before
+
+    if textfile is None:
+        return {}
+    try:
+        return seen_before(textfile.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return {}
+
+
+@shared
+def site(
+    *,
+    asked: Asked,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or one that `site` wrote before.")],
+    refresh: Annotated[
+        int, typer.Option("--refresh", metavar="S", min=0, help="Pages load themselves again after so many seconds.")
+    ] = 0,
+) -> None:
+    """Write the pages, the JSON document and the metrics as a static site, for any web server.
+
+    Example: llmgwctl site /srv/www/llmgw --refresh 60
+
+    It is written beside and put in place at once: a reader never sees half of it. Exit code 0 once it is written.
+    """
+    run(_site(asked, directory, refresh))
+
+
+async def _site(asked: Asked, directory: Path, refresh_s: int) -> None:
+    from llmgwctl.probe import PROBES
+    from llmgwctl.publish import Busy, write_tree
+    from llmgwctl.render import prom
+    from llmgwctl.render import site as render
+
+    async with session(asked) as s:
+        snapshot = await s.collect(probes=PROBES)
+        fmap, replicas = mapped(s, snapshot)
+    numbers = prom.metrics(fmap, snapshot, replicas, last_seen=_last_seen(directory / "metrics"))
+    files = render.site(fmap, snapshot, replicas, numbers, made_at=time.time(), refresh_s=refresh_s)
+    try:
+        count = write_tree(directory, files)
+    except Busy as e:
+        s.note(f"{e}: this run leaves it alone")
+        return
+    if asked.json:
+        out_json({"schema": "llmgwctl.site/v1", "directory": str(directory), "files": count})
+    else:
+        s.note(f"{count} files in {directory}")
+
+
+def mapped(s: Session, snapshot: Snapshot) -> tuple[FabricMap, tuple[ReplicaState, ...]]:
+    from llmgwctl.fabric import fabric_map
+    from llmgwctl.launch.state import replicas
+
+    return fabric_map(snapshot, s.inventory.fabrics), replicas(snapshot)
+
+
+def write_rack_page(path: Path, fmap: FabricMap, snapshot: Snapshot) -> None:
+    """`nvlink --html`: "-" is stdout."""
+    from llmgwctl.launch.state import replicas
+    from llmgwctl.publish import write_file
+    from llmgwctl.render.html import rack_page
+
+    text = rack_page(fmap, snapshot, replicas(snapshot), made_at=time.time())
+    if str(path) == "-":
+        out(text)
+    else:
+        write_file(path, text)
+        note(f"written to {path}")
