@@ -46,6 +46,7 @@ def _heads(profile: Profile, config: Config) -> Iterable[Problem]:
     if heads is not None and heads % ways:
         what = f"profile {profile.name}: the model has {heads} attention heads, which tp = {ways} does not divide"
         yield Problem(what, "a tp that divides them, and pp for the rest of the GPUs")
+        return
     # A latent-attention model (MLA) keeps one cache for all heads, whatever its config says of KV heads.
     if kv is not None and "kv_lora_rank" not in text_part(config) and (kv % ways if kv >= ways else ways % kv):
         what = f"profile {profile.name}: the model has {kv} KV heads, which do not go evenly with tp = {ways}"
