@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 
 from llmgwctl.rack import imex_text, ip_text, smi_text, sysfs
-from llmgwctl.rack.machine import CHANNEL_MAJOR, Machine
+from llmgwctl.rack.machine import CHANNEL_MAJOR, Machine, Process
 from llmgwctl.rack.smi_text import Answer
 from llmgwctl.rack.tree import Entry, File, Link
 
@@ -54,7 +54,8 @@ def _proc(m: Machine) -> dict[str, Entry]:
             "Device Minor: \t": g.index,
         }
         found[f"proc/driver/nvidia/gpus/{bus}/information"] = File("".join(f"{k} {v}\n" for k, v in rows.items()))
-    for p in m.processes:
+    held = (Process(p.pid, p.name[:15]) for g in m.gpus for p in g.processes)
+    for p in (Process(1, "systemd"), *held, *m.processes):
         found[f"proc/{p.pid}/comm"] = File(f"{p.name}\n")
         found[f"proc/{p.pid}/stat"] = File(f"{p.pid} ({p.name}) {p.state} 1 {p.pid} {p.pid} 0 -1 4194560\n")
     return found | {f"proc/net/{name}": File(text) for name, text in ip_text.proc_net(m).items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmgwctl.rack.machine import Adapter, Interface, Machine
+from llmgwctl.rack.machine import Adapter, Gpu, Interface, Machine
 from llmgwctl.rack.tree import Entry, File, Link
 
 
@@ -20,7 +20,22 @@ def entries(m: Machine) -> dict[str, Entry]:
         cores = 72 if m.card.grace else 56
         cpus = f"{node * cores}-{node * cores + cores - 1}\n"
         found[f"sys/devices/system/node/node{node}/cpulist"] = File(cpus)
+        found[f"sys/devices/system/node/node{node}/meminfo"] = File(f"Node {node} MemTotal:       {480 << 20} kB\n")
+    for g in m.gpus:
+        found |= dict(_card(m, g))
     return found
+
+
+def _card(m: Machine, g: Gpu) -> Iterator[tuple[str, Entry]]:
+    """A GPU on the PCI bus; on Grace its memory is a NUMA node without CPUs."""
+    home = f"sys/bus/pci/devices/{g.bus_id[4:].lower()}"
+    facts = {"vendor": "0x10de", "class": "0x030200", "device": f"0x{m.card.pci_id[:4].lower()}", "numa_node": g.numa}
+    for key, value in facts.items():
+        yield f"{home}/{key}", File(f"{value}\n")
+    if m.card.grace:
+        memory = f"sys/devices/system/node/node{2 + 8 * g.index}"
+        yield f"{memory}/cpulist", File("\n")
+        yield f"{memory}/meminfo", File(f"Node 0 MemTotal:       {m.card.memory_mib << 10} kB\n")
 
 
 _LOOPBACK = {"operstate": "unknown", "mtu": "65536", "flags": "0x9", "type": "772", "ifindex": "1", "carrier": "1"}
