@@ -261,7 +261,7 @@ class Handler(BaseHTTPRequestHandler):
             asked = json.loads(body.decode("utf-8"))
             words = prompt_of(asked, chat).split() or ["(nothing)"]
             limit = max(1, int(asked.get("max_tokens") or asked.get("max_completion_tokens") or 16))
-        except (ValueError, TypeError, AttributeError, KeyError):
+        except (ValueError, TypeError, AttributeError, LookupError):
             self.error(400, "the request is not understood")
             return
         if asked.get("model") not in (None, self.args.served_model_name):
