@@ -10,9 +10,10 @@ from engine_cases import BUILDS, cases, contexts, roce, sized
 from facts import gpu, hgx, rack
 from test_placement import roce_hca, roce_host
 
-from llmgwctl.engines import ENGINES, engine_of, memory, model_config
+from llmgwctl.engines import ENGINES, container, engine_of, memory, model_config, model_files
 from llmgwctl.engines.base import Build
-from llmgwctl.engines.env import environment, removed
+from llmgwctl.engines.env import environment, hidden, removed
+from llmgwctl.engines.model_files import ModelFiles
 from llmgwctl.engines.options import fighting_args, value_of, without
 from llmgwctl.engines.programs import beside, host_port, is_folder, program
 from llmgwctl.engines.ready import one_token, refused, served_names
@@ -331,6 +332,30 @@ def test_weights_that_do_not_fit_are_refused_as_an_estimate():
     assert list(memory.check(profile(tp=2), (replace(card, memory_total_mib=None),), weights)) == []
 
 
+def test_a_model_is_there_whole_and_the_same_on_all_hosts():
+    """The leader's names and sizes are the measure; what does not count, such as a README, may differ."""
+    whole = ModelFiles({"config.json": 10, "a.safetensors": 5, "README.md": 1}, frozenset({"a.safetensors"}))
+    other = replace(whole, sizes=dict(whole.sizes) | {"README.md": 2})
+    assert list(model_files.check(profile(), {"h1": whole, "h2": other})) == []
+    assert "missing on h2, h3" in str(only(list(model_files.check(profile(), {"h1": whole, "h2": None, "h3": None}))))
+    empty = replace(whole, sizes=dict(whole.sizes) | {"a.safetensors": 0})
+    assert "incomplete on h1: a.safetensors not there or empty" in str(
+        next(iter(model_files.check(profile(), {"h1": empty})))
+    )
+    config = replace(whole, sizes=dict(whole.sizes) | {"config.json": 11})
+    assert "on h2 is not that of h1: config.json differs" in str(
+        only(list(model_files.check(profile(), {"h1": whole, "h2": config})))
+    )
+
+
+def test_weights_are_counted_once():
+    """The index decides; without one, the first format that is there."""
+    both = {"a.safetensors": 5, "b.safetensors": 6, "pytorch_model.bin": 11}
+    assert ModelFiles(both).weights_bytes == 11
+    assert ModelFiles(both, frozenset({"a.safetensors"})).weights_bytes == 5
+    assert ModelFiles({}).weights_bytes == 0
+
+
 # --- environment -----------------------------------------------------------------------------------------------------
 
 
@@ -366,6 +391,13 @@ def test_names_that_differ_between_hosts_are_not_copied_by_ray():
 def test_inherited_variables_that_would_lead_elsewhere_are_removed():
     ctx = contexts(*cases()["vllm-domain"])[0]
     assert {"RAY_ADDRESS", "VLLM_PORT", "LLAMA_ARG_"} <= set(removed(ctx))
+
+
+def test_what_an_nccl_conf_changes_is_told():
+    """It takes effect only where we set nothing; comments and other names are nothing."""
+    ctx = contexts(*cases()["vllm-domain"])[0]
+    conf = "# NCCL_X=1\nNCCL_DEBUG=WARN\nNCCL_IB_TC=96\nLD_PRELOAD=x\nNCCL_ALGO\n"
+    assert hidden(conf, environment(ctx, VLLM)) == (("NCCL_DEBUG", "WARN", False), ("NCCL_IB_TC", "96", True))
 
 
 def test_one_host_uses_no_ray_whatever_the_build_says():
@@ -449,6 +481,16 @@ def test_containers_that_cannot_be(box, says):
     assert says in only(problems(profile(container=box)))
 
 
+def test_an_image_is_the_same_on_all_hosts():
+    boxed = profile(container=Container("podman", "reg/x:1"))
+    told = [str(p) for p in container.on_hosts(boxed, {"h1": "sha256:a", "h2": "sha256:b", "h3": "", "h4": None})]
+    for words, problem in zip(
+        ("no image reg/x:1 on h3", "no podman on h4", "h1: sha256:a, h2: sha256:b"), told, strict=True
+    ):
+        assert words in problem
+    assert list(container.on_hosts(boxed, {"h1": "sha256:a", "h2": "sha256:a"})) == []
+
+
 # --- builds and versions ---------------------------------------------------------------------------------------------
 
 
@@ -466,6 +508,15 @@ def test_where_programs_are(path, main, ray):
     build = Build(path)
     assert (program(build, "vllm"), beside(build, "ray")) == (main, ray)
     assert is_folder(path) == (path not in ("", main))
+
+
+def test_a_path_that_only_a_shell_would_expand_is_refused():
+    for engine in (VLLM, SGLANG, LLAMA):
+        wanted = profile(engine.name)
+        (ctx,) = contexts(replace(wanted, pool="prod"), hgx(1), Build())
+        says = str(only(list(engine.refuse(ctx.replica, wanted, {"h100-001": Build("~/bin/x")}))))
+        assert "on h100-001 is ~/bin/x: an absolute path" in says
+        assert engine.refuse(ctx.replica, wanted, {"h100-001": Build("my-engine")}) == ()
 
 
 def test_addresses_of_both_families():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from llmgwctl.engines.base import Problem, Stop
+from llmgwctl.engines.base import Build, Problem, Stop
 from llmgwctl.engines.capability import BF16, KV_FP8, NOT_CUDA, Table, capability, shown
 from llmgwctl.engines.options import fighting_args as fighting_args  # noqa: PLC0414 (engines import it from here)
 from llmgwctl.engines.options import value_of
@@ -146,6 +146,15 @@ def unknown_method(profile: Profile, table: Table, engine: str) -> Iterable[str]
         yield f"quantization {method} left {engine}: it needs {table.plugins[method]} on every host"
     elif method not in table.floors or table.floor(method, "") is None:
         yield f"quantization {method} is not known of the newest {engine}: not checked, the engine decides"
+
+
+def plain_paths(profile: Profile, builds: Mapping[str, Build]) -> Iterable[Problem]:
+    """No shell expands what stands in an argument list."""
+    for host, build in builds.items():
+        for key, value in (("path", build.path), ("source", build.source)):
+            if value and "/" in value and not value.startswith("/"):
+                what = f"profile {profile.name}: {key} of {profile.engine} on {host} is {value}"
+                yield Problem(what, "an absolute path in [engines], without ~")
 
 
 def short_grace(profile: Profile, stop: Stop, engine: str) -> Iterable[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from llmgwctl.engines.base import Command, Engine, Problem, ShardContext
@@ -56,6 +56,27 @@ def check(profile: Profile) -> Iterable[Problem]:
     for mount in box.mounts:
         if not mount.startswith("/") or mount.count(":") not in (1, 2):
             yield Problem(f"profile {profile.name}: {mount!r} is no mount", "/on/host:/inside or /on/host:/inside:ro")
+
+
+def on_hosts(profile: Profile, digests: Mapping[str, str | None]) -> Iterable[Problem]:
+    """What the hosts of a replica have of its image: `digests`, "" for no such image, None for no such runtime."""
+    box = profile.container
+    if box is None:
+        return
+    for host, digest in digests.items():
+        if digest is None:
+            yield Problem(
+                f"profile {profile.name}: no {box.runtime} on {host}", "install it, or a profile without container"
+            )
+        elif not digest:
+            yield Problem(
+                f"profile {profile.name}: no image {box.image} on {host}", "pull it there before, on all hosts"
+            )
+    if len(set(digests.values()) - {None, ""}) > 1:
+        told = ", ".join(f"{h}: {d}" for h, d in digests.items() if d)
+        yield Problem(
+            f"profile {profile.name}: image {box.image} is not the same on all hosts ({told})", "pull one digest"
+        )
 
 
 def wrap(ctx: ShardContext, box: Container, engine: Engine) -> tuple[Command, ...]:

@@ -151,6 +151,17 @@ def differing(contexts: Iterable[ShardContext], engine: Engine) -> tuple[str, ..
     return tuple(sorted(n for n, found in values.items() if len(found) > 1))
 
 
+def hidden(conf: str, variables: Iterable[EnvVar]) -> tuple[tuple[str, str, bool], ...]:
+    """NCCL_* of an nccl.conf: name, value, and whether it takes effect, which it does where we do not set it."""
+    ours = {v.name for v in variables}
+    found = []
+    for line in conf.splitlines()[:500]:
+        name, equals, value = line.strip().partition("=")
+        if equals and name.startswith("NCCL_"):
+            found.append((name, value, name not in ours))
+    return tuple(found)
+
+
 def removed(ctx: ShardContext) -> tuple[str, ...]:
     """Families whose inherited variables the supervisor removes before it sets ours."""
     named = {n for n, _ in ctx.profile.env}

@@ -48,7 +48,7 @@ def _one_file(profile: Profile) -> Iterable[Problem]:
 
 
 def refuse(replica: ReplicaPlan, profile: Profile, builds: dict[str, Build]) -> tuple[Problem, ...]:
-    return ()
+    return tuple(checks.plain_paths(profile, builds))
 
 
 def notes(profile: Profile, gpus: tuple[Gpu, ...]) -> tuple[str, ...]:

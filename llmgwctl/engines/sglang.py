@@ -65,7 +65,7 @@ def _turing(profile: Profile, gpus: tuple[Gpu, ...]) -> Iterable[Problem]:
 
 
 def refuse(replica: ReplicaPlan, profile: Profile, builds: dict[str, Build]) -> tuple[Problem, ...]:
-    found = list(env.refuse(replica, profile, builds))
+    found = [*checks.plain_paths(profile, builds), *env.refuse(replica, profile, builds)]
     for version in {builds.get(s.host, Build()).version for s in replica.shards} - {""}:
         found += checks.quantization(profile, (), SGLANG, "SGLang", version)
     return tuple(found)

@@ -65,7 +65,7 @@ def _experts(profile: Profile) -> Iterable[Problem]:
 
 def refuse(replica: ReplicaPlan, profile: Profile, builds: dict[str, Build]) -> tuple[Problem, ...]:
     ways = {builds.get(s.host, Build()).distributed for s in replica.shards}
-    found = list(env.refuse(replica, profile, builds))
+    found = [*checks.plain_paths(profile, builds), *env.refuse(replica, profile, builds)]
     if len(ways) > 1 and len(replica.shards) > 1:
         what = f"profile {profile.name}: distributed is mp on some of its hosts and ray on others"
         found.append(Problem(what, "one way for all, in [engines.vllm]"))
