@@ -107,7 +107,7 @@ def test_ray(real):
     found = command_lines("vllm").values()
     heads = {("start", *a[4:], f"--ray-client-server-port={a[3]}") for a in found if a[1] == "ray_head.sh"}
     lines = heads | {a[1:] for a in found if a[1] == "start"}
-    assert len(lines) > len(heads) > 3
+    assert len(lines) > len(heads) > 2
     for argv in lines:
         done = subprocess.run([real("vllm/bin/ray"), *argv, "--help"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
