@@ -164,6 +164,9 @@ def nvlink(
     *,
     asked: Asked,
     every_tray: Annotated[bool, typer.Option("--all", help="Each tray on its own line, however many racks.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the rack page: one file, no network needed.")
+    ] = None,
 ) -> None:
     """Draw the NVLink domains as racks: GPUs that joined, IMEX, and what keeps each tray out.
 
@@ -171,17 +174,22 @@ def nvlink(
 
     Exit code 3 when a host could not be reached, or a reading that matters could not be made.
     """
-    run(_nvlink(asked, every_tray=every_tray))
+    run(_nvlink(asked, html, every_tray=every_tray))
 
 
-async def _nvlink(asked: Asked, *, every_tray: bool) -> None:
+async def _nvlink(asked: Asked, html: Path | None, *, every_tray: bool) -> None:
+    from llmgwctl.probe import PROBES
     from llmgwctl.render import json as documents
     from llmgwctl.render import rack
 
     async with session(asked) as s:
-        snapshot = await s.collect()
+        snapshot = await s.collect(probes=PROBES if html is not None else None)
         fmap = mapped(s, snapshot)
-    if asked.json:
+    if html is not None:
+        from llmgwctl.cli.pages import write_rack_page
+
+        write_rack_page(s, html, fmap, snapshot)
+    elif asked.json:
         out_json(documents.nvlink(fmap, snapshot))
     else:
         out(rack.racks(fmap, snapshot, look(), every_tray=every_tray or asked.verbose))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +23,9 @@ def node(
     *,
     asked: Asked,
     host: Annotated[str, typer.Argument(metavar="HOST", help="One host of the inventory or the bundle.")],
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the node page: one file, no network needed.")
+    ] = None,
 ) -> None:
     """Show one host in full: GPU by GPU matrix, NUMA, nearest adapters, IMEX and its peers, processes, health.
 
@@ -29,7 +33,7 @@ def node(
 
     Exit code 3 when it could not be reached, or a reading that matters could not be made.
     """
-    run(_node(asked, host))
+    run(_node(asked, host, html))
 
 
 def _by_itself(fmap: FabricMap) -> FabricMap:
@@ -40,7 +44,7 @@ def _by_itself(fmap: FabricMap) -> FabricMap:
     return replace(fmap, verdicts=verdicts)
 
 
-async def _node(asked: Asked, name: str) -> None:
+async def _node(asked: Asked, name: str, html: Path | None) -> None:
     from llmgwctl.cli.fleet import mapped, unsure
     from llmgwctl.model.errors import UsageError
     from llmgwctl.probe import PROBES
@@ -52,7 +56,11 @@ async def _node(asked: Asked, name: str) -> None:
         snapshot = await s.collect(probes=PROBES, doing="reading")
         fmap = _by_itself(mapped(s, snapshot))
     (facts,) = snapshot.hosts
-    if asked.json:
+    if html is not None:
+        from llmgwctl.cli.pages import write_node_page
+
+        write_node_page(s, html, fmap, snapshot)
+    elif asked.json:
         out_json(render.document(facts, fmap))
     else:
         out(render.text(facts, fmap, snapshot, look()))

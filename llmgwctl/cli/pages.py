@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from llmgwctl.cli.common import Asked, Session, note, out, out_json, run, session, shared
+from llmgwctl.cli.common import Asked, Session, out, out_json, run, session, shared
 
 if TYPE_CHECKING:
     from llmgwctl.model.fabric import FabricMap
@@ -123,15 +123,29 @@ def mapped(s: Session, snapshot: Snapshot) -> tuple[FabricMap, tuple[ReplicaStat
     return fabric_map(snapshot, s.inventory.fabrics), replicas(snapshot)
 
 
-def write_rack_page(path: Path, fmap: FabricMap, snapshot: Snapshot) -> None:
-    """`nvlink --html`: "-" is stdout."""
+def write_rack_page(s: Session, path: Path, fmap: FabricMap, snapshot: Snapshot) -> None:
+    """`nvlink --html FILE`."""
     from llmgwctl.launch.state import replicas
-    from llmgwctl.publish import write_file
     from llmgwctl.render.html import rack_page
 
-    text = rack_page(fmap, snapshot, replicas(snapshot), made_at=time.time())
+    _write_page(s, path, rack_page(fmap, snapshot, replicas(snapshot), made_at=time.time()))
+
+
+def write_node_page(s: Session, path: Path, fmap: FabricMap, snapshot: Snapshot) -> None:
+    """`node HOST --html FILE`."""
+    from llmgwctl.launch.state import replicas
+    from llmgwctl.render.html import node_page
+
+    name = snapshot.hosts[0].host.name
+    _write_page(s, path, node_page(name, fmap, snapshot, replicas(snapshot), made_at=time.time()))
+
+
+def _write_page(s: Session, path: Path, text: str) -> None:
+    """ "-" is stdout."""
+    from llmgwctl.publish import write_file
+
     if str(path) == "-":
         out(text)
     else:
         write_file(path, text)
-        note(f"written to {path}")
+        s.note(f"written to {path}")

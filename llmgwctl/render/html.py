@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from llmgwctl.model.fabric import FabricMap, Outside
-from llmgwctl.model.host import HostFacts, Snapshot
+from llmgwctl.model.fabric import FabricMap, HostVerdict, Outside
+from llmgwctl.model.host import Host, HostFacts, Snapshot
 from llmgwctl.model.replica import ReplicaState
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.html_base import page
@@ -14,7 +14,7 @@ from llmgwctl.render.html_node import HostView, host_view
 from llmgwctl.render.html_rack import RackView, Shards, racks, with_problem
 from llmgwctl.render.html_view import CHIPS, ShardView, TrayView, shards_by_host, span, state_of, tray
 from llmgwctl.render.json import moment
-from llmgwctl.render.words import out_of_domain
+from llmgwctl.render.words import alike_for, out_of_domain
 
 __all__ = ["node_page", "rack_page"]
 
@@ -145,7 +145,7 @@ def _troubles(fmap: FabricMap, snapshot: Snapshot, views: Sequence[RackView]) ->
     anchors = {t.name: v.anchor for v in views for t in v.trays if t.state != "elsewhere"}
     places = {f.host.name: anchors.get(f.host.name, _section(f)) for f in snapshot.hosts}
     said = (
-        (f.host.name, (out_of_domain(v), KINDS[state_of(v)], "" if large else places[f.host.name]))
+        (f.host.name, (_said(v, f.host), KINDS[state_of(v)], "" if large else places[f.host.name]))
         for f in snapshot.hosts
         if (v := fmap.verdicts.get(f.host.name)) and out_of_domain(v)
     )
@@ -153,6 +153,11 @@ def _troubles(fmap: FabricMap, snapshot: Snapshot, views: Sequence[RackView]) ->
         Trouble(_short(fold(names)), len(names), reasons, _anchor(names, places, large), kind)
         for names, (reasons, kind, _) in alike(said)
     ]
+
+
+def _said(verdict: HostVerdict, host: Host) -> tuple[str, ...]:
+    """Without its own name and address, so that hosts of the same fate are one line."""
+    return tuple(alike_for(text, host) for text in out_of_domain(verdict))
 
 
 def _short(names: str) -> str:

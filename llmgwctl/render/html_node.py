@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from llmgwctl.fabric.nearest import nearest
 from llmgwctl.model.fabric import FabricMap, HostVerdict
 from llmgwctl.model.gpu import Gpu, GpuProcess, GpuReport
 from llmgwctl.model.host import READINGS, HostFacts, Snapshot
@@ -12,7 +13,7 @@ from llmgwctl.model.imex import Imex, ImexTable
 from llmgwctl.model.life import ShardRecord
 from llmgwctl.model.network import Hca
 from llmgwctl.model.reading import Reading
-from llmgwctl.model.topology import WAYS, GpuLinks, Topology
+from llmgwctl.model.topology import GpuLinks, Nearest, Topology
 from llmgwctl.render.html_view import CHIPS, age, chip_state, claimed, span
 from llmgwctl.render.peers import ImexPeer, own_row
 from llmgwctl.render.words import bandwidth, out_of_domain
@@ -121,10 +122,13 @@ def _names(report: GpuReport) -> str:
 def _gpus(report: GpuReport, facts: HostFacts) -> tuple[GpuView, ...]:
     claims = claimed(facts)
     links = {one.index: one for one in facts.links.value or ()}
-    return tuple(_gpu(g, report, facts, claims, links.get(g.index)) for g in report.gpus)
+    near = nearest(facts)
+    return tuple(_gpu(g, facts, claims, links.get(g.index), near) for g in report.gpus)
 
 
-def _gpu(gpu: Gpu, report: GpuReport, facts: HostFacts, claims: Mapping[str, str], links: GpuLinks | None) -> GpuView:
+def _gpu(
+    gpu: Gpu, facts: HostFacts, claims: Mapping[str, str], links: GpuLinks | None, near: Mapping[int, Nearest]
+) -> GpuView:
     letter, words = CHIPS[chip_state(gpu)]
     fabric, topology = gpu.fabric, facts.topology.value
     return GpuView(
@@ -140,9 +144,9 @@ def _gpu(gpu: Gpu, report: GpuReport, facts: HostFacts, claims: Mapping[str, str
         bandwidth=bandwidth(gpu),
         memory=_memory(gpu),
         numa=_numa(gpu, topology),
-        adapter=_nearest(gpu.index, topology),
+        adapter=_nearest(gpu, facts, near),
         links=_links(links),
-        ways=tuple(_way(gpu, other, topology) for other in report.gpus),
+        ways=tuple(_way(gpu, other, topology) for other in facts.gpus.value.gpus) if facts.gpus.value else (),
         claim=claims.get(gpu.uuid, ""),
         processes=tuple(_process(p) for p in gpu.processes),
         says=_says(gpu),
@@ -167,15 +171,11 @@ def _numa(gpu: Gpu, topology: Topology | None) -> str:
     return topology.numa.get(gpu.index, "none") if topology else NOT_READ
 
 
-def _nearest(index: int, topology: Topology | None) -> str:
+def _nearest(gpu: Gpu, facts: HostFacts, near: Mapping[int, Nearest]) -> str:
     """The adapters on the shortest way from a card."""
-    if topology is None:
-        return NOT_READ
-    for way in WAYS:
-        near = [name for name in topology.adapters if topology.ways.get((index, name)) == way]
-        if near:
-            return f"{', '.join(near)} ({way})"
-    return "none"
+    if gpu.index in near:
+        return near[gpu.index].words
+    return "none" if facts.topology.ok else NOT_READ
 
 
 def _links(links: GpuLinks | None) -> str:
