@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llmgwctl.doctor import bandwidth, channel, driver, fleet, gpus, imex, joining, manager
+from llmgwctl.doctor import adapters, bandwidth, channel, driver, fleet, gpus, host, imex, joining, launch, manager
 from llmgwctl.doctor.base import Check, Launch, View
 from llmgwctl.doctor.report import Report, report
 from llmgwctl.doctor.run import answers
@@ -22,14 +22,17 @@ CHECKS: tuple[Check, ...] = (
     *gpus.CHECKS,
     *driver.CHECKS,
     *manager.CHECKS,
+    *adapters.CHECKS,
+    *host.CHECKS,
+    *launch.CHECKS,
 )
 
 
 def diagnose(
-    snapshot: Snapshot, fmap: FabricMap, launch: Launch | None = None, checks: Sequence[Check] = CHECKS
+    snapshot: Snapshot, fmap: FabricMap, replica: Launch | None = None, checks: Sequence[Check] = CHECKS
 ) -> Report:
     """All checks over one snapshot. `fmap` is the map of the same snapshot: what keeps a host out is its word."""
-    view = View.of(snapshot, fmap, launch)
+    view = View.of(snapshot, fmap, replica)
     cordoned = {n: r.text for n, v in fmap.verdicts.items() for r in v.reasons if r.code == "cordoned"}
     names = [f.host.name for f in snapshot.hosts]
     return report(answers(checks, view), names, len(checks), cordoned)

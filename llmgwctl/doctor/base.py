@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from llmgwctl.model.fabric import Domain, FabricMap, HostVerdict
@@ -49,11 +49,21 @@ Answer = Found | Unknown
 
 
 @dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """The model on one host. `why`: what is wrong with it; then the numbers mean nothing."""
+
+    files: int = 0
+    size_mib: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
-    """A placed replica that is about to start: what the checks of the launch look at."""
+    """A placed replica that is about to start: what the checks of the launch look at. `models`: by host, as asked."""
 
     replica: ReplicaPlan
     profile: Profile
+    models: Mapping[str, ModelFolder] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

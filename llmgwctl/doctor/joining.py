@@ -124,7 +124,7 @@ CHECKS = (
         who="host admin",
         disturbs="everything on the host",
         matters=True,
-        hides=("LG111",),
+        hides=("LG111", "LG206"),
     ),
     Check(
         "LG102",
@@ -134,7 +134,7 @@ CHECKS = (
         seen=SMI,
         action="ask for this tray's registration, partition and cables on the switch side (NMX-C); start nothing on it",
         who="rack operator",
-        hides=("LG3", "LG4", "LG111", "LG203"),
+        hides=("LG3", "LG4", "LG111", "LG203", "LG206"),
         matters=True,
     ),
     Check(
@@ -146,7 +146,7 @@ CHECKS = (
         action="look at NMX-C / the fabric manager on the switch trays, and whether a partition exists",
         who="rack operator",
         scope="domain",
-        hides=("LG3", "LG4", "LG111", "LG203"),
+        hides=("LG3", "LG4", "LG111", "LG203", "LG206"),
         matters=True,
     ),
     Check(

@@ -1,0 +1,242 @@
+"""LG9: what a launch would meet: settings that nobody sees, engines, and for one replica its ports, model and names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from llmgwctl.doctor.base import Answer, Check, Found, Launch, Severity, View, each, found
+from llmgwctl.doctor.fleet import drifted, kind
+from llmgwctl.doctor.names import few
+from llmgwctl.model.host import HostFacts
+
+TURNING = (
+    "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_MNNVL_",
+    "NCCL_HOSTID", "NCCL_TOPO_FILE", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE",
+    "NCCL_IB_GID_INDEX",
+)  # fmt: skip
+MAY_DIFFER = ("python",)
+
+
+def _hidden(facts: HostFacts, view: View) -> Iterator[Answer]:
+    """nccl.conf adds what the environment does not set, so only variables that llmgwctl leaves alone take effect."""
+    files = facts.nccl.value or ()
+    turning = [f"{n}={v} ({f.path})" for f in files for n, v in f.settings if n.startswith(TURNING)]
+    if turning:
+        yield found(facts, few(turning, 6))
+    other = [f"{f.path}: {few((n for n, _ in f.settings), 6)}" for f in files if f.settings]
+    if other and not turning:
+        yield found(facts, *other, severity="info")
+
+
+def _unreadable(facts: HostFacts, view: View) -> Iterator[Answer]:
+    hidden = [f.path for f in facts.nccl.value or () if f.why]
+    if hidden:
+        yield found(facts, f"{few(hidden)} is there and cannot be read", severity="info")
+
+
+def _inherited(facts: HostFacts, view: View) -> Iterator[Answer]:
+    system = facts.system.value
+    names = [n for n, _ in system.environment if n.startswith(TURNING)] if system is not None else []
+    if names:
+        yield found(facts, f"the login sets {few(names, 6)}")
+
+
+def _engines(view: View) -> Iterator[Answer]:
+    """By kind of host and engine: what should be equal on all hosts of a replica."""
+    groups: dict[tuple[str, str, str], dict[str, str]] = defaultdict(dict)
+    for facts in view.hosts:
+        for one in facts.engines.value or ():
+            for name, version in one.versions:
+                if name not in MAY_DIFFER:
+                    groups[kind(facts) or facts.host.pool, one.engine, name][facts.host.name] = f"{name} {version}"
+    for (group, engine, _), said in groups.items():
+        for one_found in drifted(said, f"{group} with {engine}"):
+            yield Found(one_found.hosts, one_found.values, "block" if view.launch else None)
+
+
+def _broken_engine(facts: HostFacts, view: View) -> Iterator[Answer]:
+    bad = [f"{e.engine}: {e.why}" for e in facts.engines.value or () if e.why and not e.versions]
+    if bad:
+        yield found(facts, *bad)
+
+
+# --- one replica ----------------------------------------------------------------------------------------------------
+
+
+def _mine(view: View) -> tuple[Launch, dict[str, HostFacts]] | None:
+    return (view.launch, {f.host.name: f for f in view.hosts}) if view.launch is not None else None
+
+
+def _ports(view: View) -> Iterator[Answer]:
+    if (mine := _mine(view)) is None:
+        return
+    launch, facts = mine
+    leader = facts.get(launch.replica.leader.host)
+    network = leader.network.value if leader is not None else None
+    if leader is None or network is None:
+        return
+    taken = [f"{name} {port}" for name, port in launch.replica.ports if port in (network.listening or ())]
+    if taken:
+        yield found(leader, f"something listens already on: {', '.join(taken)}")
+
+
+def _interfaces(view: View) -> Iterator[Answer]:
+    if (mine := _mine(view)) is None:
+        return
+    launch, facts = mine
+    for shard in launch.replica.shards:
+        one = facts.get(shard.host)
+        network = one.network.value if one is not None else None
+        card = next((i for i in network.interfaces if i.name == shard.interface), None) if network is not None else None
+        if one is None or network is None:
+            continue
+        if card is None or not card.up or (card.loopback and len(launch.replica.shards) > 1):
+            how = "is not there" if card is None else "is down" if not card.up else "is loopback"
+            yield found(one, f"the bootstrap interface {shard.interface} ({shard.address}) {how}")
+
+
+def _models(view: View) -> Iterator[Answer]:
+    """The folder of the model on every host of the replica, and alike on all of them."""
+    if view.launch is None:
+        return
+    sizes: dict[str, str] = {}
+    for facts in view.hosts:
+        said = view.launch.models.get(facts.host.name)
+        if said is None:
+            continue
+        if said.why:
+            yield found(facts, said.why)
+        else:
+            sizes[facts.host.name] = f"{said.files} weight files, {said.size_mib} MiB"
+    yield from drifted(sizes, "the replica's hosts")
+
+
+RULES: tuple[tuple[str, str, Severity], ...] = (
+    ("NCCL_HOSTID", "makes NCCL take several hosts for one when it is equal on them", "block"),
+    ("NCCL_MNNVL_UUID", "lies to NCCL about the wiring", "block"),
+    ("NCCL_MNNVL_CROSS_CLIQUE", "lets NCCL cross partitions that share no memory", "block"),
+    ("NCCL_OOB_NET_ENABLE", "takes the bootstrap away from the management network", "warn"),
+)
+
+
+def _profile_env(view: View) -> Iterator[Answer]:
+    """Variables of the profile that undo what makes this placement work."""
+    if view.launch is None:
+        return
+    replica, env = view.launch.replica, dict(view.launch.profile.env)
+    hosts = tuple(s.host for s in replica.shards)
+    several = len(hosts) > 1
+    for name, words, severity in RULES:
+        if name in env and several:
+            yield Found(hosts, (f"{name} {words}",), severity)
+    if env.get("GLOO_SOCKET_IFNAME", "").startswith(("=", "^")):
+        yield Found(
+            hosts, (f"GLOO_SOCKET_IFNAME={env['GLOO_SOCKET_IFNAME']}: Gloo wants a bare interface name",), "block"
+        )
+    for name in ("NCCL_IB_HCA", "NCCL_SOCKET_IFNAME"):
+        if env.get(name) and not env[name].startswith(("=", "^")):
+            yield Found(hosts, (f"{name}={env[name]}: without a leading '=' every name that begins so is taken too",))
+    if replica.tier == "nvlink":
+        for name in ("NCCL_CUMEM_ENABLE", "NCCL_MNNVL_ENABLE"):
+            if env.get(name) == "0":
+                yield Found(hosts, (f"{name}=0 keeps NCCL off NVLink across hosts, silently",))
+    if "NVSHMEM_HCA_LIST" in env and env.get("NVSHMEM_ENABLE_NIC_PE_MAPPING") != "1":
+        yield Found(hosts, ("NVSHMEM_HCA_LIST has no effect without NVSHMEM_ENABLE_NIC_PE_MAPPING=1",))
+
+
+CHECKS = (
+    Check(
+        "LG901",
+        "A file changes NCCL behind the environment",
+        "warn",
+        each(_hidden),
+        seen="cat /etc/nccl.conf ~/.nccl.conf; echo $NCCL_CONF_FILE",
+        action="move what is meant into the profile's env, and empty the file",
+        who="host admin",
+        needs=("nccl",),
+    ),
+    Check(
+        "LG902",
+        "A file with NCCL settings cannot be read",
+        "info",
+        each(_unreadable),
+        seen="ls -l /etc/nccl.conf ~/.nccl.conf",
+        action="let the account that launches read it: NCCL will",
+        who="host admin",
+        needs=("nccl",),
+    ),
+    Check(
+        "LG903",
+        "The login environment steers NCCL",
+        "info",
+        each(_inherited),
+        seen="ssh HOST env | grep -E '^(NCCL|GLOO|UCX)_'",
+        action="nothing for llmgwctl, which removes them; others who start programs there are steered by them",
+        who="host admin",
+        needs=("system",),
+    ),
+    Check(
+        "LG904",
+        "Versions of an engine differ between hosts of one pool",
+        "warn",
+        _engines,
+        seen="llmgwctl probe --json | jq '.hosts[].readings.engines'",
+        action="install the same build on all hosts of the pool: NCCL refuses mixed versions",
+        who="host admin",
+        scope="fleet",
+        needs=("engines",),
+    ),
+    Check(
+        "LG905",
+        "An engine is installed and does not tell its version",
+        "warn",
+        each(_broken_engine),
+        seen="llmgwctl probe HOST --json | jq '.hosts[].readings.engines'",
+        action="start its program by hand on that host and read what it says",
+        who="host admin",
+        needs=("engines",),
+    ),
+    Check(
+        "LG911",
+        "A port that the replica needs is taken",
+        "block",
+        _ports,
+        seen="ss -ltnp",
+        action="stop what listens there, or give the profile another port",
+        who="job owner",
+        scope="replica",
+        needs=("network",),
+    ),
+    Check(
+        "LG912",
+        "The bootstrap interface of a shard cannot be used",
+        "block",
+        _interfaces,
+        seen="ip -br a",
+        action="set mgmt_interface (or mgmt_address) of the host in the inventory",
+        who="job owner",
+        scope="replica",
+        needs=("network",),
+    ),
+    Check(
+        "LG913",
+        "The model is not whole on a host of the replica",
+        "block",
+        _models,
+        seen="ls -l MODEL_PATH; test -r MODEL_PATH/config.json",
+        action="bring the model's files to every host (LFS pointers are not weights), or mount what holds them",
+        who="job owner",
+        scope="replica",
+    ),
+    Check(
+        "LG914",
+        "The profile's env undoes what the placement needs",
+        "degrade",
+        _profile_env,
+        seen="llmgwctl env PROFILE",
+        action="take the variable out of the profile's env",
+        who="job owner",
+        scope="replica",
+    ),
+)
