@@ -38,6 +38,7 @@ async def run(command: str, inventory: Path) -> str:
     pipe, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
     process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=both, env=env)
     out, _ = await process.communicate()
+    assert process.returncode == 0, out.decode()
     return out.decode()
 
 
