@@ -22,6 +22,7 @@ from llmgwctl.render.text import PLAIN, Look, draw, say, table
 from llmgwctl.render.words import bandwidth, out_of_domain
 
 Pair = tuple[str, str]
+SHORTER = {"present, its NVLink stays in the machine": "present", "not printed by this driver": "-"}
 
 
 def text(facts: HostFacts, fmap: FabricMap, snapshot: Snapshot, look: Look = PLAIN) -> str:
@@ -50,22 +51,28 @@ def _rows(rows: Iterable[Pair]) -> RenderableType:
 
 
 def _gpus(view: HostView, facts: HostFacts) -> RenderableType:
-    near = nearest(facts)
+    near, links = nearest(facts), {one.index: one for one in facts.links.value or ()}
     heads = ("  GPU", "STATE", "HEALTH", "NUMA", "NEAREST ADAPTER", "NVLINKS", "MEMORY", "TAKEN BY")
     rows = (
         (
             f"  {g.index}",
-            g.words,
-            ", ".join((g.health, *g.says)),
+            SHORTER.get(g.words, g.words),
+            ", ".join((SHORTER.get(g.health, g.health), *g.says)),
             g.numa,
             near[g.index].words if g.index in near else g.adapter,
-            g.links,
+            _links(links[g.index]) if g.index in links else g.links,
             g.memory,
             ", ".join(filter(None, (g.claim, *g.processes))) or "-",
         )
         for g in view.gpus
     )
     return table(heads, rows, keep=(0, 3))
+
+
+def _links(one: GpuLinks) -> str:
+    speeds = sorted({s for s in one.speeds if s is not None})
+    at = f" at {'/'.join(f'{s:g}' for s in speeds)} GB/s" if speeds else ""
+    return one.why or f"{one.active}/{len(one.speeds)}{at}"
 
 
 def _matrix(view: HostView) -> RenderableType:
