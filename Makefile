@@ -1,6 +1,7 @@
 # make demo   the whole main job on a simulated rack        make test   all quick tests
 # make check  lint + types + shell + tests                   make real   tests with real engines (slow, needs `make real-setup`)
-PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell command -v $(p) 2>/dev/null)))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 WORKERS ?= 2
 
@@ -9,7 +10,7 @@ WORKERS ?= 2
 setup: .venv/.done
 
 .venv/.done: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "llmgwctl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	@test -n "$(PYTHON)" || { echo "llmgwctl needs Python 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable . --group dev
