@@ -47,6 +47,6 @@ def rows(document: dict) -> tuple[list[str], dict[str, str]]:
 
 
 def probed(document: dict) -> tuple[list[str], dict[str, str]]:
-    hosts = document["hosts"]
-    good = [h["name"] for h in hosts if h["readings"]["reachable"]["state"] == "ok"]
-    return good, {h["name"]: h["readings"]["reachable"]["why"] for h in hosts if h["readings"]["reachable"]["state"] != "ok"}
+    reached = {h["name"]: h["readings"]["reachable"] for h in document["hosts"]}
+    good = [name for name, reading in reached.items() if reading["state"] == "ok"]
+    return good, {name: reading["why"] for name, reading in reached.items() if name not in good}
