@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from llmgwctl import __version__
-from llmgwctl.cli import demo, fleet, init, life, node, pages, planning, racks
+from llmgwctl.cli import demo, doctor, fleet, init, life, node, pages, planning, racks
 from llmgwctl.cli.common import Asked, shared_parameters, with_signature
 
 app = typer.Typer(
@@ -49,5 +49,5 @@ app.callback()(
     )
 )
 
-for group in (init, fleet, node, pages, planning, life, racks, demo):
+for group in (init, fleet, node, doctor, pages, planning, life, racks, demo):
     group.register(app)

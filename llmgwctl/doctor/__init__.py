@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from llmgwctl.doctor import adapters, bandwidth, channel, driver, fleet, gpus, host, imex, joining, launch, manager
 from llmgwctl.doctor.base import Check, Launch, View
-from llmgwctl.doctor.report import Report, report
+from llmgwctl.doctor.report import report
 from llmgwctl.doctor.run import answers
 from llmgwctl.model.fabric import FabricMap
+from llmgwctl.model.finding import Report
 from llmgwctl.model.host import Snapshot
 
 __all__ = ["CHECKS", "diagnose"]

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from llmgwctl.model.fabric import Domain, FabricMap, HostVerdict
+from llmgwctl.model.finding import CheckCard, Severity, Who
 from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.model.plan import ReplicaPlan
 from llmgwctl.model.product import Product, product_of
 from llmgwctl.model.profile import Profile
 from llmgwctl.model.reading import Reading
-
-Severity = Literal["block", "degrade", "warn", "info"]
-SEVERITIES: tuple[Severity, ...] = ("block", "degrade", "warn", "info")
-Scope = Literal["host", "domain", "replica", "fleet"]
-Who = Literal["job owner", "host admin", "rack operator", "fabric admin"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,50 +94,16 @@ def _any_host(_: HostFacts) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One line of CHECKS. Its id is permanent. `needs` are readings of HostFacts: broken is unknown, absent is quiet.
+class Check(CheckCard):
+    """One line of CHECKS. A reading of `needs` that is broken makes it unknown, one that is absent makes it quiet.
 
-    `seen`: the command that shows it; `disturbs`: what the cure does to running work, "" when nothing.
     `hides`: beginnings of ids that follow from this one on the same host; `explains`: readings that it takes away.
-    `matters`: without its answer nobody can say whether the host may be used.
     """
 
-    id: str
-    title: str
-    severity: Severity
     problems: Problems
-    seen: str
-    action: str
-    who: Who
-    disturbs: str = ""
-    scope: Scope = "host"
-    needs: tuple[str, ...] = ()
-    applies: Callable[[HostFacts], bool] = _any_host
-    matters: bool = False
-    hides: tuple[str, ...] = ()
-    explains: tuple[str, ...] = ()
-
-    @property
-    def family(self) -> str:
-        return FAMILIES[self.id[2]]
-
-    @property
-    def doc(self) -> str:
-        return f"docs/checks.md#{self.id.lower()}"
-
-
-FAMILIES = {
-    "0": "fleet",
-    "1": "joining",
-    "2": "bandwidth and health of NVLink",
-    "3": "IMEX",
-    "4": "IMEX channel",
-    "5": "GPU health",
-    "6": "driver, tools and fabric manager",
-    "7": "InfiniBand and RoCE",
-    "8": "host, storage and clock",
-    "9": "launch",
-}
+    applies: Callable[[HostFacts], bool] = field(default=_any_host, kw_only=True)
+    hides: tuple[str, ...] = field(default=(), kw_only=True)
+    explains: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 def each(of_host: OfHost) -> Problems:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from llmgwctl.doctor.base import Answer, Check, Found, Severity, View, each, found
+from llmgwctl.doctor.base import Answer, Check, Found, View, each, found
 from llmgwctl.doctor.verdicts import has, reasons
 from llmgwctl.doctor.xid import BY_CODE, Class, class_of, counted, recovery_word, same_gpu
+from llmgwctl.model.finding import Severity
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.host import HostFacts
 from llmgwctl.model.machine import KernelLine

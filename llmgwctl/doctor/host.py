@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from llmgwctl.doctor.base import Answer, Check, Severity, View, each, found
+from llmgwctl.doctor.base import Answer, Check, View, each, found
 from llmgwctl.doctor.names import few
+from llmgwctl.model.finding import Severity
 from llmgwctl.model.host import HostFacts
 from llmgwctl.model.machine import KernelLine, Room
 

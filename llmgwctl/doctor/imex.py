@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmgwctl.doctor.base import Answer, Check, Found, Severity, View, each, found
+from llmgwctl.doctor.base import Answer, Check, Found, View, each, found
 from llmgwctl.doctor.imex_pairs import lists_differ, pairs, versions_differ, wrong_port
 from llmgwctl.doctor.names import few
 from llmgwctl.doctor.verdicts import foreign, reasons
 from llmgwctl.fabric.domains import may_span
 from llmgwctl.fabric.imex import view as imex_view
+from llmgwctl.model.finding import Severity
 from llmgwctl.model.host import HostFacts
 
 QUERY = "nvidia-imex-ctl -q; systemctl show nvidia-imex -p ActiveState,UnitFileState"

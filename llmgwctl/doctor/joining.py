@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Literal
 
-from llmgwctl.doctor.base import Answer, Check, Found, Severity, View, each, found, product
+from llmgwctl.doctor.base import Answer, Check, Found, View, each, found, product
 from llmgwctl.doctor.names import odd_ones
 from llmgwctl.doctor.verdicts import Shape, expects_domain, has, reasons
 from llmgwctl.fabric.domains import chassis_of, may_span
 from llmgwctl.model.fabric import Domain
+from llmgwctl.model.finding import Severity
 from llmgwctl.model.host import HostFacts
 
 Situation = Literal["some", "tray", "rack", "hgx"]

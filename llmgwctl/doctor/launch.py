@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from llmgwctl.doctor.base import Answer, Check, Found, Launch, Severity, View, each, found
+from llmgwctl.doctor.base import Answer, Check, Found, Launch, View, each, found
 from llmgwctl.doctor.fleet import drifted, kind
 from llmgwctl.doctor.names import few
+from llmgwctl.model.finding import Severity
 from llmgwctl.model.host import HostFacts
 
 TURNING = (

@@ -1,83 +1,14 @@
-"""From answers to a report: followers under their cause, equal findings on one line, one next action a host."""
+"""From answers to a report: followers under their cause, equal findings on one line."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from llmgwctl.doctor.base import SEVERITIES, Check, Found, Severity, Unknown, Who
+from llmgwctl.doctor.base import Check, Found, Unknown
 from llmgwctl.doctor.run import Said, spread
-
-COUNTED: tuple[Severity, ...] = ("block", "degrade", "warn")
-MATTERS = ("0", "1", "2", "3", "4")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report. `folded`: ids of checks that say nothing of their own because of this one."""
-
-    check: Check
-    severity: Severity
-    hosts: tuple[str, ...]
-    values: tuple[str, ...]
-    action: str
-    who: Who
-    folded: tuple[str, ...] = ()
-    suppressed: str = ""  # the reason of the operator who does not want to hear of it
-
-    @property
-    def id(self) -> str:
-        return self.check.id
-
-
-@dataclass(frozen=True, slots=True)
-class NotTold:
-    """Checks that could not be made on these hosts, and why. `counts`: it matters for whether they may be used."""
-
-    checks: tuple[Check, ...]
-    hosts: tuple[str, ...]
-    why: str
-    right: bool = False
-    counts: bool = False
-    action: str = ""
-    who: Who | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Next:
-    """The one thing to do first on these hosts."""
-
-    hosts: tuple[str, ...]
-    id: str
-    severity: Severity | None  # None: what is wrong could not be told
-    action: str
-    who: Who
-    disturbs: str
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    findings: tuple[Finding, ...] = ()
-    unknown: tuple[NotTold, ...] = ()
-    suppressed: tuple[Finding, ...] = ()
-    hosts: tuple[str, ...] = ()
-    checks: int = 0
-    cordoned: Mapping[str, str] = field(default_factory=dict)
-
-    def counted(self) -> tuple[Finding, ...]:
-        """Findings that make the run a failure: not remarks, and not on hosts that are all cordoned."""
-        return tuple(f for f in self.findings if f.severity in COUNTED and not self.all_cordoned(f.hosts))
-
-    def all_cordoned(self, hosts: Iterable[str]) -> bool:
-        return all(h in self.cordoned for h in hosts)
-
-    def code(self, strict: bool = False) -> int:
-        """1: a problem was found; 3: could not tell; 0: fine."""
-        if self.counted():
-            return 1
-        open_ = [u for u in self.unknown if not self.all_cordoned(u.hosts)]
-        return 3 if any(u.counts or strict for u in open_) else 0
+from llmgwctl.model.finding import SEVERITIES, Finding, NotTold, Report, Severity, Who
 
 
 def report(
@@ -191,37 +122,3 @@ def _grouped_unknown(kept: Sequence[Said], order: Mapping[str, int]) -> tuple[No
 
 def _sorted(names: Iterable[str], order: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(sorted(dict.fromkeys(names), key=lambda n: order.get(n, len(order))))
-
-
-# --- what to do first -----------------------------------------------------------------------------------------------
-
-
-def next_actions(made: Report) -> tuple[Next, ...]:
-    """For each host its gravest finding; hosts with the same one together. Remarks ask for nothing."""
-    first: dict[str, Finding | NotTold] = {}
-    for finding in made.findings:
-        if finding.severity != "info":
-            for name in finding.hosts:
-                first.setdefault(name, finding)
-    for told in made.unknown:
-        if told.action:
-            for name in told.hosts:
-                first.setdefault(name, told)
-    groups: dict[tuple[str, Severity | None, str, Who, str], list[str]] = defaultdict(list)
-    for name in made.hosts:
-        if name in first:
-            groups[_step(first[name])].append(name)
-    ranked = sorted(groups.items(), key=lambda kv: _rank(kv[0][1]))
-    return tuple(Next(tuple(names), id_, severity, action, who, disturbs)
-                 for (id_, severity, action, who, disturbs), names in ranked)  # fmt: skip
-
-
-def _step(what: Finding | NotTold) -> tuple[str, Severity | None, str, Who, str]:
-    if isinstance(what, Finding):
-        return what.id, what.severity, what.action, what.who, what.check.disturbs
-    return what.checks[0].id, None, what.action, what.who or what.checks[0].who, ""
-
-
-def _rank(severity: Severity | None) -> int:
-    """Not knowing comes right after what blocks."""
-    return 1 if severity is None else 2 * SEVERITIES.index(severity)

@@ -1,0 +1,232 @@
+"""`doctor`: read everything, judge it, say what is wrong and what to do."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from llmgwctl.cli.common import Asked, Session, finish, look, out, out_json, run, session, shared
+
+if TYPE_CHECKING:
+    from llmgwctl.doctor.base import Check
+    from llmgwctl.model.finding import Report, Severity
+    from llmgwctl.model.host import Snapshot
+
+LISTS = "IDs (LG301), beginnings of them (LG3) or families (imex), with commas."
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(doctor)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked beside the shared options."""
+
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    severity: str = "warn"
+    strict: bool = False
+    html: Path | None = None
+    junit: Path | None = None
+    changed: bool = False
+    state: Path | None = None
+    profile: str | None = None
+    deep: bool = False
+
+
+@shared
+def doctor(
+    *,
+    asked: Asked,
+    explain: Annotated[
+        str | None, typer.Option("--explain", metavar="ID", help="What a check means, and what to do; reads nothing.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="All checks there are; reads nothing.")] = False,
+    only: Annotated[str | None, typer.Option("--only", metavar="LIST", help=f"Only these checks: {LISTS}")] = None,
+    skip: Annotated[str | None, typer.Option("--skip", metavar="LIST", help="All but these checks.")] = None,
+    severity: Annotated[
+        str, typer.Option("--severity", metavar="LEAST", help="block, degrade, warn or info: nothing milder.")
+    ] = "warn",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="What lacks only a right, or a part of a bundle, counts as not told.")
+    ] = False,
+    profile: Annotated[
+        str | None, typer.Option("--profile", metavar="NAME", help="The hosts that would run it, and its launch.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write one page.")] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Only what is new, worse or gone since the run that wrote --state.")
+    ] = False,
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="FILE", help="Where a run is remembered, for --changed.")
+    ] = None,
+) -> None:
+    """Say what is wrong, why, what to do, and who can do it. Changes nothing on any host.
+
+    Example: llmgwctl doctor -w 'r1-t[01-18]' --severity block
+
+    Exit code 1 when a problem was found, 3 when something that matters could not be told; --severity and suppressions
+    decide what counts.
+    """
+    from llmgwctl.doctor import CHECKS
+
+    if explain is not None:
+        _explain(explain, CHECKS, asked)
+    elif list_:
+        _list(CHECKS, asked)
+    else:
+        wanted = Wanted(_words(only), _words(skip), severity, strict, html, junit, changed, state, profile)
+        _refuse(wanted, CHECKS)
+        run(_doctor(asked, wanted))
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    return tuple(w.strip() for w in (text or "").split(",") if w.strip())
+
+
+def _refuse(wanted: Wanted, checks: Sequence[Check]) -> None:
+    """A word that names nothing is a mistake, not an empty answer."""
+    from llmgwctl.doctor.choose import strangers
+    from llmgwctl.inventory import nearest
+    from llmgwctl.model.errors import UsageError
+    from llmgwctl.model.finding import SEVERITIES
+
+    for word in strangers((*wanted.only, *wanted.skip), checks):
+        raise UsageError(f"no check is named {word!r}; {nearest(word, [c.id for c in checks], 'known check')}")
+    if wanted.severity not in SEVERITIES:
+        raise UsageError(f"--severity is one of {', '.join(SEVERITIES)}, not {wanted.severity!r}")
+    if wanted.changed and wanted.state is None:
+        raise UsageError("--changed compares with the last run: --state FILE says where that is remembered")
+
+
+def _explain(id_: str, checks: Sequence[Check], asked: Asked) -> None:
+    from llmgwctl.inventory import nearest
+    from llmgwctl.model.errors import UsageError
+    from llmgwctl.render import doctor as render
+
+    found = next((c for c in checks if c.id == id_.upper()), None)
+    if found is None:
+        raise UsageError(f"there is no check {id_!r}; {nearest(id_.upper(), [c.id for c in checks], 'known check')}")
+    if asked.json:
+        out_json(render.catalogue([found]))
+    else:
+        out(render.explained(found, look()))
+
+
+def _list(checks: Sequence[Check], asked: Asked) -> None:
+    from llmgwctl.render import doctor as render
+
+    if asked.json:
+        out_json(render.catalogue(checks))
+    else:
+        out(render.listed(checks, look()))
+
+
+async def _doctor(asked: Asked, wanted: Wanted) -> None:
+    async with session(asked) as s:
+        snapshot = await _read(s)
+        report = _judged(s, snapshot, wanted)
+    _write(report, snapshot, wanted, s)
+    code = _say(report, snapshot, wanted, s)
+    finish(code)
+
+
+async def _read(s: Session) -> Snapshot:
+    """Everything, in one connection a host."""
+    from llmgwctl.cli.reading import engine_sections
+    from llmgwctl.probe import PROBES
+
+    return await s.collect(probes=PROBES, extra=engine_sections(s.inventory))
+
+
+def _judged(s: Session, snapshot: Snapshot, wanted: Wanted) -> Report:
+    from llmgwctl.cli.fleet import mapped
+    from llmgwctl.doctor import CHECKS, diagnose
+    from llmgwctl.doctor.choose import at_least, chosen
+
+    checks = chosen(CHECKS, wanted.only, wanted.skip)
+    report = diagnose(snapshot, mapped(s, snapshot), checks=checks)
+    return at_least(report, _severity(wanted.severity))
+
+
+def _severity(word: str) -> Severity:
+    from llmgwctl.model.finding import SEVERITIES
+
+    return next(s for s in SEVERITIES if s == word)
+
+
+def _today(snapshot: Snapshot) -> datetime:
+    """The day of the facts, so that an old bundle is judged as it was."""
+    return datetime.fromtimestamp(snapshot.taken_at, UTC)
+
+
+# --- what is said and written ---------------------------------------------------------------------------------------
+
+
+def _write(report: Report, snapshot: Snapshot, wanted: Wanted, s: Session) -> None:
+    from llmgwctl.doctor import CHECKS
+    from llmgwctl.publish import write_file
+    from llmgwctl.render import doctor as render
+
+    if wanted.html is not None:
+        from llmgwctl.render.html_doctor import doctor_page
+
+        write_file(wanted.html, doctor_page(report, snapshot, made_at=time.time()))
+        s.note(f"written: {wanted.html}")
+    if wanted.junit is not None:
+        write_file(wanted.junit, render.junit(report, CHECKS))
+        s.note(f"written: {wanted.junit}")
+
+
+def _say(report: Report, snapshot: Snapshot, wanted: Wanted, s: Session) -> int:
+    """Print the report, or what has changed in it; the exit code follows what was printed."""
+    from llmgwctl.doctor import changes
+    from llmgwctl.render import doctor as render
+
+    hosts = {h.name: h for h in s.hosts}
+    what = None
+    shown = report
+    if wanted.state is not None:
+        before = _remembered(wanted.state)
+        if wanted.changed:
+            what = changes.changes(report, before)
+            shown = what.report
+        _remember(wanted.state, changes.state(report, before), snapshot)
+    if s.asked.json:
+        out_json(render.document(report, snapshot.taken_at, what))
+    elif what is not None:
+        text = render.changed(what, hosts, look())
+        if text:
+            out(text)
+    else:
+        out(render.text(report, hosts, look(), verbose=s.asked.verbose))
+    return shown.code(wanted.strict)
+
+
+def _remembered(file: Path) -> dict[str, dict[str, str]]:
+    from llmgwctl.doctor import changes
+    from llmgwctl.model.errors import UsageError
+
+    if not file.exists():
+        return {}
+    try:
+        return changes.read(json.loads(file.read_text()))
+    except (OSError, ValueError) as e:
+        raise UsageError(f"--state {file}: it cannot be used: {e}; remove it to begin anew") from e
+
+
+def _remember(file: Path, now: dict[str, dict[str, str]], snapshot: Snapshot) -> None:
+    from llmgwctl.doctor import changes
+    from llmgwctl.publish import write_file
+    from llmgwctl.render.json import moment
+
+    write_file(file, json.dumps(changes.document(now, moment(snapshot.taken_at)), indent=1) + "\n")
