@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from captures import CAPTURES, each, files, needed, text, version
 
 from llmgwctl.model.gpu import ZERO_UUID, GpuReport
 from llmgwctl.probe import gpus, imex
@@ -17,21 +18,8 @@ from llmgwctl.probe.smi_fabric import fabric_of
 from llmgwctl.probe.smi_text import read_text
 from llmgwctl.probe.smi_xml import read_xml
 
-CAPTURES = Path(__file__).parents[1] / "../shared/captures"
-pytestmark = pytest.mark.skipif(not CAPTURES.exists(), reason="the captures are not here")
+pytestmark = needed
 MOCK_UUID = "9c6f5af3-53bf-49b5-a436-b66766c413c3"
-
-
-def files(pattern: str) -> list[Path]:
-    return sorted(CAPTURES.glob(pattern)) if CAPTURES.exists() else []
-
-
-def each(pattern: str):
-    return pytest.mark.parametrize("path", files(pattern), ids=lambda p: p.name)
-
-
-def text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def reading(path: Path):
@@ -43,11 +31,6 @@ def report(path: Path) -> GpuReport:
     assert found.ok, found.why
     assert isinstance(found.value, GpuReport)
     return found.value
-
-
-def version(name: str) -> tuple[int, int]:
-    major, minor = re.findall(r"(\d{3})\.(\d+)", name)[0]
-    return int(major), int(minor)
 
 
 def test_the_captures_are_really_read():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from llmgwctl.model.gpu import GpuReport
 from llmgwctl.model.reading import Reading, broken, ok
 from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
+from llmgwctl.probe.smi_csv import read_csv
 from llmgwctl.probe.smi_failure import no_answer
 from llmgwctl.probe.smi_gpu import bus_id, gpu_of, trouble
 from llmgwctl.probe.smi_text import error_lines, read_text
@@ -17,8 +18,15 @@ from llmgwctl.probe.smi_xml import NotXml, is_xml, read_xml
 QUERY = "nvidia-smi-query-gpu"
 SECTIONS = (
     Section("nvidia-smi-q", "gpu", 60, argv=("nvidia-smi", "-q"), alternatives=("nvidia-smi-q.xml",)),
-    Section(QUERY, "gpu", 30, argv=("nvidia-smi", "--query-gpu=index,uuid,compute_cap", "--format=csv,noheader")),
+    Section(
+        QUERY,
+        "gpu",
+        30,
+        argv=("nvidia-smi", "--query-gpu=index,uuid,compute_cap", "--format=csv,noheader"),
+        alternatives=("nvidia-smi-query-gpu.csv",),
+    ),
 )
+FIELDS = ("index", "uuid", "compute_cap")
 ROW = re.compile(r"(\d{1,6}), *(GPU-[0-9a-fA-F-]{36})(?:, *(\d{1,3}\.\d{1,3}))?\b")
 
 
@@ -76,8 +84,10 @@ def _uncounted(attached: int, blocks: int, errors: tuple[str, ...], cut: bool) -
 
 
 def _rows(query: Output) -> list[Row]:
-    """nvidia-smi's own numbers, by index; lines that are no such row are noise."""
-    found = (ROW.match(line.strip()) for line in query.stdout.splitlines())
+    """nvidia-smi's own numbers, by index; lines that are no such row are noise. A saved list may have its header."""
+    named = read_csv(query.stdout)
+    lines = [", ".join(row.get(k) or "" for k in FIELDS) for row in named] if named else query.stdout.splitlines()
+    found = (ROW.match(line.strip()) for line in lines)
     return sorted((Row(int(m[1]), m[2].lower(), m[3]) for m in found if m), key=lambda row: row.index)
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from llmgwctl.model.network import Gid, Hca, Port
 from llmgwctl.model.reading import Reading, absent, broken, ok
 from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
+from llmgwctl.probe.ibstat import is_ibstat, read_ibstat
 from llmgwctl.probe.smi_tree import number
 
-SECTIONS = (Section("hcas", "sys", 30, script="hcas.sh"),)
+SECTIONS = (Section("hcas", "sys", 30, script="hcas.sh", alternatives=("ibstat.txt", "ibstatus.txt")),)
 GID = re.compile(r"[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){7}")
 HEX = re.compile(r"0x[0-9a-fA-F]{1,8}")
 VPD = {"switch-management": True, "other": False}
@@ -39,6 +40,8 @@ def parse(outputs: dict[str, Output]) -> Reading[object]:
     said = outputs.get("hcas", NOT_SAVED)
     if (why := failure(said)) is not None:
         return broken(why)
+    if is_ibstat(said.stdout):
+        return ok(read_ibstat(said.stdout))
     lines = said.stdout.replace("\r", "").split("\n")
     if "none" in lines:
         return absent("no RDMA adapters")

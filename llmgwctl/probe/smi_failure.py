@@ -18,6 +18,8 @@ def no_answer(said: Output, system: Output) -> Reading[object]:
         return broken("nvidia-smi is not installed" + (", but the driver is loaded" if driver else ""))
     if said.exit_code == NO_DRIVER_ANSWERS and driver is False and cards == 0:
         return absent("no NVIDIA driver, and no NVIDIA card on the PCI bus")
+    if "| NVIDIA-SMI " in said.stdout:
+        return broken("this is the table that nvidia-smi draws; what is read is the report of `nvidia-smi -q`")
     lines = [line.strip() for line in (said.stdout + "\n" + said.stderr).splitlines() if line.strip(" .\t\r")]
     first = lines[0][:200] if lines else "it printed nothing"
     return broken(f"nvidia-smi: {first} (exit code {said.exit_code})")

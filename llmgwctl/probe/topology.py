@@ -26,10 +26,14 @@ LIMIT_COLUMNS, LIMIT_LINE = 512, 16384
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The labels of the device columns, in order, and whether the columns behind them have a GPU NUMA ID."""
+    """The labels of the device columns, in order, and how many columns of affinity stand behind them."""
 
     labels: tuple[str, ...]
-    gpu_numa: bool
+    behind: int  # the CPUs; + the NUMA node; + the GPU's own node
+
+    @property
+    def gpu_numa(self) -> bool:
+        return self.behind == len(TAILS)
 
 
 def parse(outputs: dict[str, Output]) -> Reading[object]:
@@ -78,7 +82,7 @@ def _header(lines: list[str], start: int) -> tuple[Header, list[str]]:
     text = "\t".join(lines[start:end]) if "\t" in lines[start] else " ".join(lines[start:end])
     devices = TAIL.split(text)[0]
     labels = [part for word in devices.split() for part in _apart(word)]
-    return Header(tuple(labels[:LIMIT_COLUMNS]), TAILS[2] in text), lines[end:]
+    return Header(tuple(labels[:LIMIT_COLUMNS]), sum(name in text for name in TAILS)), lines[end:]
 
 
 def _goes_on(line: str) -> bool:
@@ -109,13 +113,12 @@ def _row(line: str, header: Header) -> tuple[str, list[str], list[str]] | None:
 def _behind(cells: list[str], tabs: bool, header: Header) -> list[str]:
     """CPU affinity, NUMA affinity, GPU NUMA ID. Between tabs a cell may be empty, and one always is before the last;
     between blanks an empty one is not there at all, and then only what is certain is told."""
-    wanted = 3 if header.gpu_numa else 2
     if tabs:
         cpu, numa = (*cells, "", "")[:2]
         last = cells[-1] if header.gpu_numa and len(cells) > 2 else ""
         return [cpu, numa, last]
-    if len(cells) == wanted:
-        return [*cells, ""][:3]
+    if len(cells) == header.behind:
+        return [*cells, "", ""][:3]
     if header.gpu_numa and len(cells) == 2:
         return ["", *cells]
     return ["", "", ""]
