@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what is there now into the golden files")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where the end-to-end tests are switched on, one that is skipped is a failure."""
+    if os.environ.get("LLMGW_E2E") != "1":
+        return
+    for report in terminalreporter.stats.get("skipped", []):
+        if "e2e" in report.keywords:
+            terminalreporter.write_line(f"FAILED (skipped with LLMGW_E2E=1) {report.nodeid}", red=True)
+            terminalreporter._session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture

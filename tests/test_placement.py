@@ -110,7 +110,7 @@ def test_no_domain_left_falls_to_infiniband_with_the_reason_said_loudly():
     result = planned(replace(TWO, gpu_class="H100"), hosts, hgx(2))
     assert (result.tier, hosts_of(result)) == ("scale-out", ["h100-001", "h100-002"])
     assert "no NVLink placement" in result.warnings[0]
-    assert "only probable" in result.warnings[1]
+    assert any("only probable" in w for w in result.warnings)
 
 
 def test_scale_out_prefers_hosts_outside_racks():
@@ -157,6 +157,22 @@ def test_all_chosen_hosts_hold_the_same_channel_number():
     result = planned(TWO, hosts)
     assert hosts_of(result) == ["r1-t01", "r1-t03"]
     assert result.replicas[0].shards[0].imex_channel == 1
+
+
+def test_spare_trays_stay_free_in_a_domain():
+    """A domain that would be filled to the last tray is passed over, with the numbers."""
+    one_spare = replace(TWO, spare_trays=1, fabric="require-nvlink")
+    assert hosts_of(planned(one_spare, rack(3))) == ["r1-t01", "r1-t02"]
+    result = planned(one_spare, rack(2))
+    assert result.replicas == ()
+    assert "2 eligible hosts: 2 needed and spare_trays = 1 kept free" in result.why_not
+
+
+def test_tensor_parallelism_over_infiniband_is_a_warning_with_the_way_out():
+    wide = planned(replace(TWO, tp=16, gpus_per_node=8), hgx(2))
+    assert any("tp = 8, pp = 2 keeps it inside each host" in w for w in wide.warnings)
+    deep = planned(replace(TWO, tp=8, pp=2, gpus_per_node=8), hgx(2))
+    assert not any("tensor parallelism" in w for w in deep.warnings)
 
 
 def test_driver_is_equal_in_a_domain():

@@ -201,6 +201,7 @@ class ProfileTable(Table):
     fabric: Literal["prefer-nvlink", "require-nvlink", "require-rdma", "allow-tcp"] = "prefer-nvlink"
     require_declared_fabric: bool = False
     allow_degraded: bool = False
+    spare_trays: Annotated[int, Field(ge=0, le=576)] = 0
     replicas: Count = 1
     port: Annotated[int | str, AfterValidator(ports)] = 8000
     listen_all: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ PRODUCTS = (
 _BY_TOKEN = {p.token: p for p in PRODUCTS}
 
 
+@lru_cache(maxsize=1024)  # a fleet has a handful of names and asks a hundred thousand times
 def product_of(name: str) -> Product | None:
     """The row whose token is a whole word of a product name ("NVIDIA H100 80GB HBM3"); None: not in the table."""
     for word in re.split(r"[\s\-_/]+", name):

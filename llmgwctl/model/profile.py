@@ -41,6 +41,7 @@ class Profile:
     fabric: FabricWish = "prefer-nvlink"
     require_declared_fabric: bool = False
     allow_degraded: bool = False
+    spare_trays: int = 0  # eligible trays that stay free in a domain
     replicas: int = 1
     port_min: int = 8000
     port_max: int = 8000

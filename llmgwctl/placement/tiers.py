@@ -44,8 +44,8 @@ def try_nvlink(fleet: Fleet) -> Tried:
     for domain in fleet.map.domains:
         eligible = tuple(n for n in domain.names if fleet.fits(n, "nvlink"))
         eligible_of[domain.id] = eligible
-        hosts = _connected_hosts(fleet, eligible, need)
-        if hosts:
+        spare = len(eligible) - need >= fleet.profile.spare_trays
+        if spare and (hosts := _connected_hosts(fleet, eligible, need)):
             found.append((len(eligible), Choice("nvlink", domain.id, hosts, shared_fabric(fleet, hosts))))
         else:
             why[domain.id] = _why_not_domain(fleet, eligible, need)
@@ -65,6 +65,8 @@ def _candidate(tier: Tier, fabric: str, eligible: Sequence[str], best: Choice | 
 def _why_not_domain(fleet: Fleet, eligible: Sequence[str], need: int) -> str:
     if len(eligible) < need:
         return f"{len(eligible)} eligible host{'s' * (len(eligible) != 1)}, {need} needed"
+    if len(eligible) - need < fleet.profile.spare_trays:
+        return f"{len(eligible)} eligible hosts: {need} needed and spare_trays = {fleet.profile.spare_trays} kept free"
     troubles = _pair_troubles(fleet, eligible)
     if troubles:
         return f"no {need} hosts that are connected with each other: {troubles[0]}"
@@ -214,6 +216,10 @@ def _in_domain(fleet: Fleet, name: str) -> bool:
 
 def _fabric_warnings(fleet: Fleet, fabric: ScaleOut, hosts: Sequence[str]) -> tuple[str, ...]:
     found = []
+    profile = fleet.profile
+    if profile.gpus_per_node and profile.tp > profile.gpus_per_node:
+        way_out = f"tp = {profile.gpus_per_node}, pp = {profile.nodes} keeps it inside each host"
+        found.append(f"tensor parallelism (tp = {profile.tp}) crosses {fabric.kind}: slow at every layer; {way_out}")
     if fabric.strength == "probable":
         found.append(f"{fabric.id} is only probable (same subnet and manager): declare it under [fabrics.NAME]")
     if len({fleet.driver(n) for n in hosts}) > 1:
