@@ -88,7 +88,7 @@ class Local:
         return {s.name: await self._section(host, s) for s in sections if s.script}
 
     async def _section(self, host: Host, section: Section) -> Output:
-        return await _exec([SHELL, "-c", section.body(), section.name, host.root_prefix, host.state_dir], b"")
+        return await _exec(["timeout", "60", SHELL, "-c", section.body(), section.name, host.root_prefix, host.state_dir], b"")
 
     async def run(self, host: Host, script: Script, limit_s: float) -> Output:
         self._reach(host)
@@ -109,7 +109,13 @@ class Local:
 async def _exec(argv: list[str], data: bytes) -> Output:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe)
-    out, err = await process.communicate(data)
+    try:
+        out, err = await process.communicate(data)
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)  # `timeout` leads a group of its own; supervisors are not in it
+        await process.wait()
+        raise
     return Output(out.decode(errors="replace"), err.decode(errors="replace"), process.returncode)
 
 

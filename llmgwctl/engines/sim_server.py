@@ -19,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 MAX_BODY = 1 << 20
+NOTICE_S = 1.0
 # What a shard must have been given, by the tier of its replica; "=" asks for a value.
 MULTI_HOST = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS")
 REQUIRED = {
@@ -30,7 +31,8 @@ REQUIRED = {
 
 
 def say(text: str) -> None:
-    print(text, flush=True)
+    sys.stdout.write(text + "\n")  # in one piece: several threads speak
+    sys.stdout.flush()
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -166,8 +168,7 @@ def welcome(args: argparse.Namespace, group: Group, peer: socket.socket, address
                 break
         except OSError:
             break
-    say("rank {} is gone: the group is broken".format(words[1]))
-    leave(1)
+    broken("rank {} is gone".format(words[1]))
 
 
 def join(args: argparse.Namespace) -> socket.socket:
@@ -365,6 +366,14 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
+def broken(why: str) -> None:
+    """A collective that lost a rank notices it after a while, not at once: who died first can be told."""
+    say(why)
+    time.sleep(NOTICE_S)
+    say("the group is broken")
+    leave(1)
+
+
 def on_term(signum: int, frame: Any) -> None:
     # os.write: the interrupted thread may hold the lock of sys.stdout.
     os.write(1, b"told to end\n")
@@ -415,8 +424,7 @@ def follow(args: argparse.Namespace) -> None:
     threading.Thread(target=misbehave_after_join, args=(args,), daemon=True).start()
     with contextlib.suppress(OSError):
         leader.recv(1)
-    say("rank 0 is gone: the group is broken")
-    leave(1)
+    broken("rank 0 is gone")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from llmgwctl.engines.base import Command, Wait
 from llmgwctl.launch.ask import Asker, NotProved, Url
 from llmgwctl.launch.prepare import Prepared
 from llmgwctl.launch.remote import RemoteFailed, call
-from llmgwctl.launch.watch import Death, until_death
+from llmgwctl.launch.watch import Death, all_deaths, until_death
 from llmgwctl.model.errors import LlmgwError, Unreachable
 from llmgwctl.transport.base import Transport
 
@@ -72,8 +72,8 @@ async def wait_ready(
         # A death that is seen in the same moment as the answer counts: the answer is already untrue.
         for watch in watches:
             if watch.done():
-                death = watch.result()
-                raise Failed(str(death), death)
+                deaths = await all_deaths(prepared, transport, watch.result())
+                raise Failed("; then ".join(map(str, deaths)), deaths[0])
         return ready.result()
     except TimeoutError:
         raise Failed(f"not ready within {timeout_s:.0f} s: {progress.seen}") from None

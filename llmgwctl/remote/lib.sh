@@ -95,10 +95,13 @@ open_claims() {
         find_claims || die 1 "no place for claims: neither $root/run/lock nor $root/dev/shm can be written"
     fi
     [ ! -L "$claims" ] || die "$REFUSED" "$claims is a symbolic link"
-    case $(stat -c %a "$claims") in
-        1777 | 3777) ;;
-        *) die "$REFUSED" "$claims is not mode 1777: whoever may write there could take claims of others" ;;
-    esac
+    tries=0
+    until case $(stat -c %a "$claims") in 1777 | 3777) true ;; *) false ;; esac do
+        # mkdir sets the sticky bit a moment after it has made the directory
+        [ "$tries" -lt 10 ] || die "$REFUSED" "$claims is not mode 1777: whoever may write there could take others' claims"
+        tries=$((tries + 1))
+        sleep 0.1
+    done
     # Opened for reading: with fs.protected_regular another account's file cannot be opened with O_CREAT here.
     [ -e "$claims/claims.lock" ] || (umask 022 && set -C && : >"$claims/claims.lock") 2>/dev/null
     [ ! -L "$claims/claims.lock" ] || die "$REFUSED" "$claims/claims.lock is a symbolic link"

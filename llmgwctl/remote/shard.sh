@@ -171,6 +171,7 @@ status() {
         find_keeper
     done
     echo "supervisor ${keeper:-gone}"
+    read -r now _ </proc/uptime && echo "clock $now"
     for flag in stopping ready; do [ ! -e "$dir/$flag" ] || echo "$flag"; done
     sed 's/^/exit /' "$dir/exit" 2>/dev/null
     sed 's/^/pid /' "$dir/pids" 2>/dev/null

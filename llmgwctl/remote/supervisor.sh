@@ -95,16 +95,16 @@ look_at_commands() {
     running=$still
 }
 
+# `clock` is to be compared with this host's own clock alone; `at` is for people.
+end_record() {
+    read -r now _ </proc/uptime
+    printf 'name=%s\ncode=%s\nat=%s\nclock=%s\n' "$1" "$2" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$now"
+}
+
 # The first end is what went wrong with the shard; the ends of the others follow from it.
 note_exit() {
     read -r title <"cmd.$1/name"
-    read_uptime
-    {
-        echo "name=$title"
-        echo "code=$2"
-        echo "at=$(date -u +%Y-%m-%dT%H:%M:%SZ)"
-        echo "uptime_s=$uptime"
-    } >.exit
+    end_record "$title" "$2" >.exit
     cp .exit "cmd.$1/exit"
     if [ -e ./exit ] || [ -e stopping ]; then rm -f .exit; else mv .exit ./exit; fi
     echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $title ended with code $2"
@@ -184,10 +184,7 @@ keep_log() {
 
 end_all() {
     trap '' TERM HUP INT
-    if [ ! -e ./exit ]; then
-        read_uptime
-        printf 'name=supervisor\ncode=143\nat=%s\nuptime_s=%s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$uptime" >./exit
-    fi
+    [ -e ./exit ] || end_record supervisor 143 >./exit
     for entry in $running; do
         pid=${entry#*:}
         if alive "${pid%:*}" "${entry##*:}"; then kill "${pid%:*}"; fi
