@@ -15,10 +15,12 @@ import typer
 from llmgwctl.cli.common import Asked, Session, finish, look, out, out_json, run, session, shared
 
 if TYPE_CHECKING:
-    from llmgwctl.doctor.base import Check
+    from llmgwctl.doctor.base import Check, Launch
+    from llmgwctl.model.fabric import FabricMap
     from llmgwctl.model.finding import Report, Severity
     from llmgwctl.model.host import Snapshot
 
+NO_PLACEMENT = 4
 LISTS = "IDs (LG301), beginnings of them (LG3) or families (imex), with commas."
 
 
@@ -134,10 +136,12 @@ def _list(checks: Sequence[Check], asked: Asked) -> None:
 async def _doctor(asked: Asked, wanted: Wanted) -> None:
     async with session(asked) as s:
         snapshot = await _read(s)
-        report = _judged(s, snapshot, wanted)
+        report, why_not = await _judged(s, snapshot, wanted)
+    if why_not:
+        s.note(f"no placement fits {wanted.profile}: {why_not} (`llmgwctl plan {wanted.profile}` says more)")
     _write(report, snapshot, wanted, s)
     code = _say(report, snapshot, wanted, s)
-    finish(code)
+    finish(code or (NO_PLACEMENT if why_not else 0))
 
 
 async def _read(s: Session) -> Snapshot:
@@ -148,14 +152,47 @@ async def _read(s: Session) -> Snapshot:
     return await s.collect(probes=PROBES, extra=engine_sections(s.inventory))
 
 
-def _judged(s: Session, snapshot: Snapshot, wanted: Wanted) -> Report:
+async def _judged(s: Session, snapshot: Snapshot, wanted: Wanted) -> tuple[Report, str]:
+    """The report, and why a profile that was asked for has no place."""
     from llmgwctl.cli.fleet import mapped
     from llmgwctl.doctor import CHECKS, diagnose
-    from llmgwctl.doctor.choose import at_least, chosen
+    from llmgwctl.doctor.choose import at_least, chosen, on_hosts
 
-    checks = chosen(CHECKS, wanted.only, wanted.skip)
-    report = diagnose(snapshot, mapped(s, snapshot), checks=checks)
-    return at_least(report, _severity(wanted.severity))
+    fmap = mapped(s, snapshot)
+    about = await _about(s, snapshot, fmap, wanted.profile)
+    report = diagnose(snapshot, fmap, about.launches, chosen(CHECKS, wanted.only, wanted.skip))
+    if about.hosts is not None:
+        report = on_hosts(report, about.hosts.__contains__)
+    return at_least(report, _severity(wanted.severity)), about.why_not
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the report is about. `hosts` None: all that were read."""
+
+    hosts: frozenset[str] | None = None
+    launches: tuple[Launch, ...] = ()
+    why_not: str = ""
+
+
+async def _about(s: Session, snapshot: Snapshot, fmap: FabricMap, name: str | None) -> About:
+    """The hosts of a profile's replicas, of a replica that runs, or of the pool where no placement fits."""
+    from llmgwctl.cli.launching import launches, planned, with_models
+    from llmgwctl.launch.state import replicas
+
+    if name is None:
+        return About()
+    running = next((r for r in replicas(snapshot) if r.id == name), None)
+    if running is not None and name not in s.inventory.profiles:
+        return About(frozenset(shard.host for shard in running.shards))
+    profile = s.inventory.profile(name)
+    made = planned(s, snapshot, fmap, profile)
+    if not made.replicas:
+        return About(frozenset(h.name for h in s.hosts if h.pool == profile.pool), (), made.why_not)
+    placed = launches(made, profile)
+    if s.asked.bundle is None:
+        placed = await with_models(s, placed)
+    return About(frozenset(shard.host for one in placed for shard in one.replica.shards), placed)
 
 
 def _severity(word: str) -> Severity:

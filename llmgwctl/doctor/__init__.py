@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from llmgwctl.doctor import adapters, bandwidth, channel, driver, fleet, gpus, host, imex, joining, launch, manager
 from llmgwctl.doctor.base import Check, Launch, View
 from llmgwctl.doctor.report import report
 from llmgwctl.doctor.run import answers
 from llmgwctl.model.fabric import FabricMap
-from llmgwctl.model.finding import Report
+from llmgwctl.model.finding import Finding, Report
 from llmgwctl.model.host import Snapshot
+from llmgwctl.model.plan import Tier
 
-__all__ = ["CHECKS", "diagnose"]
+__all__ = ["CHECKS", "diagnose", "refusals"]
 
 CHECKS: tuple[Check, ...] = (
     *fleet.CHECKS,
@@ -30,10 +32,35 @@ CHECKS: tuple[Check, ...] = (
 
 
 def diagnose(
-    snapshot: Snapshot, fmap: FabricMap, replica: Launch | None = None, checks: Sequence[Check] = CHECKS
+    snapshot: Snapshot, fmap: FabricMap, launches: Sequence[Launch] = (), checks: Sequence[Check] = CHECKS
 ) -> Report:
     """All checks over one snapshot. `fmap` is the map of the same snapshot: what keeps a host out is its word."""
-    view = View.of(snapshot, fmap, replica)
+    view = View.of(snapshot, fmap, launches)
     cordoned = {n: r.text for n, v in fmap.verdicts.items() for r in v.reasons if r.code == "cordoned"}
     names = [f.host.name for f in snapshot.hosts]
     return report(answers(checks, view), names, len(checks), cordoned)
+
+
+NVLINK, RDMA = "1234", "7"  # families that concern only replicas of that tier
+
+
+def refusals(snapshot: Snapshot, fmap: FabricMap, launches: Sequence[Launch]) -> tuple[Finding, ...]:
+    """What must keep these placed replicas from starting: findings that block, on their hosts, for their tier.
+
+    Readings that the snapshot has not are no refusal; the whole report names them.
+    """
+    hosts = {s.host for one in launches for s in one.replica.shards}
+    tiers = {one.replica.tier for one in launches}
+    report = diagnose(snapshot, fmap, launches)
+    return tuple(
+        replace(f, hosts=tuple(h for h in f.hosts if h in hosts))
+        for f in report.findings
+        if f.severity == "block" and hosts & set(f.hosts) and _concerns(f.id, tiers)
+    )
+
+
+def _concerns(check_id: str, tiers: set[Tier]) -> bool:
+    family = check_id[2]
+    if family in NVLINK:
+        return "nvlink" in tiers
+    return "scale-out" in tiers if family in RDMA else True

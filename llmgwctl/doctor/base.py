@@ -45,11 +45,12 @@ Answer = Found | Unknown
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """The model on one host. `why`: what is wrong with it; then the numbers mean nothing."""
+    """The model on one host. `why`: what is wrong with it; `unknown`: why that could not be told."""
 
     files: int = 0
     size_mib: int = 0
     why: str = ""
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,11 @@ class View:
     fmap: FabricMap
     hosts: tuple[HostFacts, ...]
     domains: Mapping[str, Domain]  # by id
-    launch: Launch | None = None
+    launches: tuple[Launch, ...] = ()
 
     @classmethod
-    def of(cls, snapshot: Snapshot, fmap: FabricMap, launch: Launch | None = None) -> View:
-        return cls(snapshot, fmap, snapshot.hosts, {d.id: d for d in fmap.domains}, launch)
+    def of(cls, snapshot: Snapshot, fmap: FabricMap, launches: Iterable[Launch] = ()) -> View:
+        return cls(snapshot, fmap, snapshot.hosts, {d.id: d for d in fmap.domains}, tuple(launches))
 
     def verdict(self, facts: HostFacts) -> HostVerdict:
         return self.fmap.verdicts.get(facts.host.name) or HostVerdict(facts.host.name)
@@ -83,6 +84,15 @@ class View:
 
     def judging(self, hosts: tuple[HostFacts, ...]) -> View:
         return replace(self, hosts=hosts)
+
+    def by_replica(self) -> Iterator[View]:
+        """The hosts of each replica that is about to start, by themselves: what others have among each other is nothing
+        to it. Without one: everything at once."""
+        for launch in self.launches:
+            names = {s.host for s in launch.replica.shards}
+            yield replace(self, hosts=tuple(f for f in self.hosts if f.host.name in names), launches=(launch,))
+        if not self.launches:
+            yield self
 
 
 Problems = Callable[[View], Iterable[Answer]]

@@ -216,7 +216,7 @@ CHECKS = (
         action="finish the roll-out: one driver in an NVLink domain, and in a pool as far as possible",
         who="host admin",
         disturbs="everything on the host",
-        scope="fleet",
+        scope="domain",
         needs=("gpus",),
         hides=("LG307",),
     ),

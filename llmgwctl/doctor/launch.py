@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from llmgwctl.doctor.base import Answer, Check, Found, Launch, View, each, found
+from llmgwctl.doctor.base import Answer, Check, Found, Launch, Unknown, View, each, found
 from llmgwctl.doctor.fleet import drifted, kind
 from llmgwctl.doctor.names import few
 from llmgwctl.model.finding import Severity
 from llmgwctl.model.host import HostFacts
+from llmgwctl.model.plan import ShardPlan
 
 TURNING = (
     "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_MNNVL_",
@@ -43,6 +44,11 @@ def _inherited(facts: HostFacts, view: View) -> Iterator[Answer]:
         yield found(facts, f"the login sets {few(names, 6)}")
 
 
+def _asked(facts: HostFacts) -> bool:
+    """Nobody asked for an engine: there is nothing to be told."""
+    return not (facts.engines.broken and facts.engines.why.startswith("not asked"))
+
+
 def _engines(view: View) -> Iterator[Answer]:
     """By kind of host and engine: what should be equal on all hosts of a replica."""
     groups: dict[tuple[str, str, str], dict[str, str]] = defaultdict(dict)
@@ -53,7 +59,7 @@ def _engines(view: View) -> Iterator[Answer]:
                     groups[kind(facts) or facts.host.pool, one.engine, name][facts.host.name] = f"{name} {version}"
     for (group, engine, _), said in groups.items():
         for one_found in drifted(said, f"{group} with {engine}"):
-            yield Found(one_found.hosts, one_found.values, "block" if view.launch else None)
+            yield Found(one_found.hosts, one_found.values, "block" if view.launches else None)
 
 
 def _broken_engine(facts: HostFacts, view: View) -> Iterator[Answer]:
@@ -62,55 +68,54 @@ def _broken_engine(facts: HostFacts, view: View) -> Iterator[Answer]:
         yield found(facts, *bad)
 
 
-# --- one replica ----------------------------------------------------------------------------------------------------
+# --- replicas that are about to start -------------------------------------------------------------------------------
 
 
-def _mine(view: View) -> tuple[Launch, dict[str, HostFacts]] | None:
-    return (view.launch, {f.host.name: f for f in view.hosts}) if view.launch is not None else None
+def _shards(view: View) -> Iterator[tuple[Launch, ShardPlan, HostFacts]]:
+    facts = {f.host.name: f for f in view.hosts}
+    for launch in view.launches:
+        for shard in launch.replica.shards:
+            if shard.host in facts:
+                yield launch, shard, facts[shard.host]
 
 
 def _ports(view: View) -> Iterator[Answer]:
-    if (mine := _mine(view)) is None:
-        return
-    launch, facts = mine
-    leader = facts.get(launch.replica.leader.host)
-    network = leader.network.value if leader is not None else None
-    if leader is None or network is None:
-        return
-    taken = [f"{name} {port}" for name, port in launch.replica.ports if port in (network.listening or ())]
-    if taken:
-        yield found(leader, f"something listens already on: {', '.join(taken)}")
+    """The leader holds the ports."""
+    for launch, shard, facts in _shards(view):
+        listening = facts.network.value.listening if facts.network.value is not None else None
+        if shard.rank:
+            continue
+        if listening is None:
+            yield Unknown((shard.host,), "the host does not show which ports are taken (/proc/net/tcp)", right=True)
+        taken = [f"{name} {port}" for name, port in launch.replica.ports if port in (listening or ())]
+        if taken:
+            yield found(facts, f"something listens already on: {', '.join(taken)}")
 
 
 def _interfaces(view: View) -> Iterator[Answer]:
-    if (mine := _mine(view)) is None:
-        return
-    launch, facts = mine
-    for shard in launch.replica.shards:
-        one = facts.get(shard.host)
-        network = one.network.value if one is not None else None
-        card = next((i for i in network.interfaces if i.name == shard.interface), None) if network is not None else None
-        if one is None or network is None:
-            continue
+    for launch, shard, facts in _shards(view):
+        cards = facts.network.value.interfaces if facts.network.value is not None else ()
+        card = next((c for c in cards if c.name == shard.interface), None)
         if card is None or not card.up or (card.loopback and len(launch.replica.shards) > 1):
             how = "is not there" if card is None else "is down" if not card.up else "is loopback"
-            yield found(one, f"the bootstrap interface {shard.interface} ({shard.address}) {how}")
+            yield found(facts, f"the bootstrap interface {shard.interface} ({shard.address}) {how}")
 
 
 def _models(view: View) -> Iterator[Answer]:
-    """The folder of the model on every host of the replica, and alike on all of them."""
-    if view.launch is None:
-        return
-    sizes: dict[str, str] = {}
-    for facts in view.hosts:
-        said = view.launch.models.get(facts.host.name)
-        if said is None:
-            continue
-        if said.why:
-            yield found(facts, said.why)
-        else:
-            sizes[facts.host.name] = f"{said.files} weight files, {said.size_mib} MiB"
-    yield from drifted(sizes, "the replica's hosts")
+    """The folder of the model on every host of a replica, and alike on all of them."""
+    for launch in view.launches:
+        sizes: dict[str, str] = {}
+        for name in (s.host for s in launch.replica.shards):
+            said = launch.models.get(name)
+            if said is None:
+                continue
+            if said.unknown:
+                yield Unknown((name,), said.unknown)
+            elif said.why:
+                yield Found((name,), (said.why,))
+            else:
+                sizes[name] = f"{said.files} weight files, {said.size_mib} MiB"
+        yield from drifted(sizes, f"{launch.replica.id}'s hosts")
 
 
 RULES: tuple[tuple[str, str, Severity], ...] = (
@@ -123,27 +128,28 @@ RULES: tuple[tuple[str, str, Severity], ...] = (
 
 def _profile_env(view: View) -> Iterator[Answer]:
     """Variables of the profile that undo what makes this placement work."""
-    if view.launch is None:
-        return
-    replica, env = view.launch.replica, dict(view.launch.profile.env)
-    hosts = tuple(s.host for s in replica.shards)
-    several = len(hosts) > 1
+    for launch in view.launches:
+        replica, env = launch.replica, dict(launch.profile.env)
+        hosts = tuple(s.host for s in replica.shards)
+        for values, severity in _env_problems(env, replica.tier, len(hosts) > 1):
+            yield Found(hosts, (values,), severity)
+
+
+def _env_problems(env: dict[str, str], tier: str, several: bool) -> Iterator[tuple[str, Severity | None]]:
     for name, words, severity in RULES:
         if name in env and several:
-            yield Found(hosts, (f"{name} {words}",), severity)
-    if env.get("GLOO_SOCKET_IFNAME", "").startswith(("=", "^")):
-        yield Found(
-            hosts, (f"GLOO_SOCKET_IFNAME={env['GLOO_SOCKET_IFNAME']}: Gloo wants a bare interface name",), "block"
-        )
+            yield f"{name} {words}", severity
+    gloo = env.get("GLOO_SOCKET_IFNAME", "")
+    if gloo.startswith(("=", "^")):
+        yield f"GLOO_SOCKET_IFNAME={gloo}: Gloo wants a bare interface name", "block"
     for name in ("NCCL_IB_HCA", "NCCL_SOCKET_IFNAME"):
         if env.get(name) and not env[name].startswith(("=", "^")):
-            yield Found(hosts, (f"{name}={env[name]}: without a leading '=' every name that begins so is taken too",))
-    if replica.tier == "nvlink":
-        for name in ("NCCL_CUMEM_ENABLE", "NCCL_MNNVL_ENABLE"):
-            if env.get(name) == "0":
-                yield Found(hosts, (f"{name}=0 keeps NCCL off NVLink across hosts, silently",))
+            yield f"{name}={env[name]}: without a leading '=' every name that begins so is taken too", None
+    for name in ("NCCL_CUMEM_ENABLE", "NCCL_MNNVL_ENABLE") if tier == "nvlink" else ():
+        if env.get(name) == "0":
+            yield f"{name}=0 keeps NCCL off NVLink across hosts, silently", None
     if "NVSHMEM_HCA_LIST" in env and env.get("NVSHMEM_ENABLE_NIC_PE_MAPPING") != "1":
-        yield Found(hosts, ("NVSHMEM_HCA_LIST has no effect without NVSHMEM_ENABLE_NIC_PE_MAPPING=1",))
+        yield "NVSHMEM_HCA_LIST has no effect without NVSHMEM_ENABLE_NIC_PE_MAPPING=1", None
 
 
 CHECKS = (
@@ -187,6 +193,7 @@ CHECKS = (
         who="host admin",
         scope="fleet",
         needs=("engines",),
+        applies=_asked,
     ),
     Check(
         "LG905",
@@ -197,6 +204,7 @@ CHECKS = (
         action="start its program by hand on that host and read what it says",
         who="host admin",
         needs=("engines",),
+        applies=_asked,
     ),
     Check(
         "LG911",

@@ -27,8 +27,10 @@ def _of(check: Check, view: View) -> Iterator[Answer]:
             yield from lacks
             if here:
                 judged.append(facts)
+    whole = view.judging(tuple(judged))
+    parts = whole.by_replica() if check.scope in ("domain", "replica") else (whole,)
     try:
-        yield from tuple(check.problems(view.judging(tuple(judged))))
+        yield from [answer for part in parts for answer in check.problems(part)]
     except Exception as e:  # a check that crashes has not said that anything is fine
         why = f"the check failed: {type(e).__name__}: {e}"[:200]
         yield from (Unknown((f.host.name,), why) for f in judged)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
@@ -34,7 +34,7 @@ HEADS = {
     "warn": "Will bite later",
     "info": "Good to know",
 }
-MAX_CHECKS = 12
+MAX_CHECKS = 6
 Hosts = Mapping[str, Host]
 
 
@@ -47,32 +47,41 @@ def value(finding: Finding) -> str:
 
 def text(report: Report, hosts: Hosts, look: Look = PLAIN, *, verbose: bool = False) -> str:
     """Findings by severity, then what could not be told, then what to do first."""
-    parts: list[RenderableType] = []
-    for severity in SEVERITIES:
-        mine = [f for f in report.findings if f.severity == severity]
-        if mine:
-            parts += [Text(HEADS[severity], style=STYLE[severity]), *map(_finding, mine), Text()]
+    actions = next_actions(report)
+    later = frozenset((a.id, a.action) for a in actions)
+    parts = list(_by_severity(report.findings, later, verbose=verbose))
     parts += _unknown(report, hosts, verbose=verbose)
     if verbose and report.suppressed:
         parts += [Text("Suppressed in the inventory", style="bold"), *map(_suppressed, report.suppressed), Text()]
-    actions = next_actions(report)
     if actions:
-        parts += [
-            Text("What to do first", style="bold"),
-            table(("", "", "", ""), map(_next, actions), keep=(1,)),
-            Text(),
-        ]
+        parts += [Text("What to do first", style="bold"), _actions(actions), Text()]
     parts.append(say(summary(report), "bold" if report.counted() else "green"))
     return draw(parts, look)
 
 
-def _finding(finding: Finding) -> RenderableType:
+def _by_severity(
+    findings: Sequence[Finding], later: Collection[tuple[str, str]] = (), before: str = "", *, verbose: bool = False
+) -> Iterator[RenderableType]:
+    for severity in SEVERITIES:
+        mine = [f for f in findings if f.severity == severity]
+        if mine:
+            yield Text(f"{before}{HEADS[severity]}", style=STYLE[severity])
+            yield from (_finding(f, later, verbose=verbose) for f in mine)
+            yield Text()
+
+
+def _finding(finding: Finding, later: Collection[tuple[str, str]], *, verbose: bool) -> RenderableType:
+    """`later`: what the list at the end says to do, which need not be said twice."""
     head = Text.assemble(
         (clean(fold(finding.hosts)), "bold"), "  ", (finding.id, STYLE[finding.severity]), "  ", finding.check.title
     )
-    lines = [say(value(finding), STYLE[finding.severity]), say(f"do: {finding.action}{_by(finding)}")]
+    lines = [say(value(finding), STYLE[finding.severity])]
+    if verbose or (finding.id, finding.action) not in later:
+        lines.append(say(f"do: {finding.action}{_by(finding)}"))
+    if verbose:
+        lines.append(say(f"see it: {finding.check.seen}", "dim"))
     if finding.folded:
-        lines.append(say(f"not judged because of it: {', '.join(finding.folded)}", "dim"))
+        lines.append(say(f"not judged because of it: {_ids(finding.folded, verbose=verbose)}", "dim"))
     return Group(Padding(head, (0, 0, 0, 2)), Padding(Group(*lines), (0, 0, 0, 6)))
 
 
@@ -114,6 +123,10 @@ def _ids(checks: Sequence[str], *, verbose: bool) -> str:
     return ", ".join(shown) + (f" and {len(checks) - len(shown)} more" if len(checks) > len(shown) else "")
 
 
+def _actions(actions: Sequence[Next]) -> RenderableType:
+    return Padding(table(("", "", "", ""), map(_next, actions), keep=(1, 2)), (0, 0, 0, 2))
+
+
 def _next(one: Next) -> tuple[Text, Text, Text, Text]:
     severity = one.severity or "unknown"
     words = f"{one.action} ({one.who}{f'; disturbs {one.disturbs}' if one.disturbs else ''})"
@@ -123,8 +136,8 @@ def _next(one: Next) -> tuple[Text, Text, Text, Text]:
 def summary(report: Report) -> str:
     counts = {s: sum(f.severity == s for f in report.findings) for s in SEVERITIES}
     found = ", ".join(f"{n} {s}" for s, n in counts.items() if n)
-    dark = len({h for u in report.unknown if u.counts for h in u.hosts})
-    more = f"; {dark} hosts of which something that matters could not be told" if dark else ""
+    dark = {h for u in report.unknown if u.counts for h in u.hosts}
+    more = f"; something that matters could not be told of {len(dark)}" if dark else ""
     aside = f"; {len(report.suppressed)} suppressed" if report.suppressed else ""
     return f"{len(report.hosts)} hosts, {report.checks} checks: {found or 'nothing found'}{more}{aside}"
 
@@ -133,15 +146,7 @@ def changed(what: Changes, hosts: Hosts, look: Look = PLAIN) -> str:
     """Only what is new, worse or gone; nothing at all when nothing is."""
     if not what.any:
         return ""
-    parts: list[RenderableType] = []
-    for severity in SEVERITIES:
-        mine = [f for f in what.report.findings if f.severity == severity]
-        if mine:
-            parts += [
-                Text(f"New or worse: {HEADS[severity].lower()}", style=STYLE[severity]),
-                *map(_finding, mine),
-                Text(),
-            ]
+    parts = list(_by_severity(what.report.findings, before="New or worse: "))
     parts += _unknown(what.report, hosts, verbose=False)
     if what.gone:
         rows = ((say(fold(g.hosts), "bold"), g.id, f"was {g.severity}") for g in what.gone)
