@@ -148,7 +148,9 @@ def test_usage_logs_and_units_are_no_answers(path):
         read_table(text(path))
 
 
-NO_TABLE = re.compile(r"\.err$|_ctl550|_ctl570\.\d+\.\d+_NH|_(q|qa|ping|pingj|get_error_countersj?)\.txt$")
+NO_TABLE = re.compile(
+    r"\.err$|_ctl550|_ctl570\.\d+\.\d+_NH|_(q|qa|ping|pingj|get_error_countersj?)\.txt$|_ctl595.*_sanity"
+)
 
 
 @each("imex/nogpu/*")
