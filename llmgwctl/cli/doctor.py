@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -156,13 +156,17 @@ async def _judged(s: Session, snapshot: Snapshot, wanted: Wanted) -> tuple[Repor
     """The report, and why a profile that was asked for has no place."""
     from llmgwctl.cli.fleet import mapped
     from llmgwctl.doctor import CHECKS, diagnose
-    from llmgwctl.doctor.choose import at_least, chosen, on_hosts
+    from llmgwctl.doctor.choose import at_least, chosen, expired, on_hosts, suppress
 
     fmap = mapped(s, snapshot)
     about = await _about(s, snapshot, fmap, wanted.profile)
     report = diagnose(snapshot, fmap, about.launches, chosen(CHECKS, wanted.only, wanted.skip))
     if about.hosts is not None:
         report = on_hosts(report, about.hosts.__contains__)
+    day = _today(snapshot)
+    for old in expired(s.inventory.suppressions, day):
+        s.note(f"the suppression of {old.check} ({old.reason}) ended on {old.until}")
+    report = suppress(report, s.inventory.suppressions, day)
     return at_least(report, _severity(wanted.severity)), about.why_not
 
 
@@ -201,9 +205,9 @@ def _severity(word: str) -> Severity:
     return next(s for s in SEVERITIES if s == word)
 
 
-def _today(snapshot: Snapshot) -> datetime:
+def _today(snapshot: Snapshot) -> date:
     """The day of the facts, so that an old bundle is judged as it was."""
-    return datetime.fromtimestamp(snapshot.taken_at, UTC)
+    return datetime.fromtimestamp(snapshot.taken_at, UTC).date()
 
 
 # --- what is said and written ---------------------------------------------------------------------------------------

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 
 from llmgwctl.doctor.base import Check
-from llmgwctl.model.finding import SEVERITIES, Finding, NotTold, Report, Severity
-
-
-@dataclass(frozen=True, slots=True)
-class Suppression:
-    """[[doctor.suppress]] of the inventory. `hosts` empty: all of them. Until that day, and not a day longer."""
-
-    check: str
-    reason: str
-    until: date
-    hosts: frozenset[str] = frozenset()
-
-    def covers(self, check_id: str, host: str, today: date) -> bool:
-        return check_id == self.check and today <= self.until and (not self.hosts or host in self.hosts)
+from llmgwctl.model.finding import SEVERITIES, Finding, NotTold, Report, Severity, Suppression
 
 
 def chosen(checks: Iterable[Check], only: Sequence[str] = (), skip: Sequence[str] = ()) -> tuple[Check, ...]:

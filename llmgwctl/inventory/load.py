@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from llmgwctl.engines.base import Build
-from llmgwctl.inventory import engines, hosts, profiles
+from llmgwctl.inventory import doctor, engines, hosts, profiles
 from llmgwctl.inventory.context import Context
 from llmgwctl.inventory.faults import Faults
 from llmgwctl.inventory.ranges import BadRange, chosen
@@ -20,6 +20,7 @@ from llmgwctl.inventory.schema import Document, Fabric, Ssh
 from llmgwctl.inventory.suggest import nearest
 from llmgwctl.model.errors import InventoryError, UsageError
 from llmgwctl.model.fabric import DeclaredFabric
+from llmgwctl.model.finding import Suppression
 from llmgwctl.model.host import Host
 from llmgwctl.model.profile import Profile
 from llmgwctl.transport.settings import SshSettings
@@ -37,6 +38,7 @@ class Inventory:
     fabrics: tuple[DeclaredFabric, ...] = ()
     engines: Mapping[str, engines.Builds] = field(default_factory=dict)
     profiles: Mapping[str, Profile] = field(default_factory=dict)
+    suppressions: tuple[Suppression, ...] = ()
 
     @property
     def pools(self) -> tuple[str, ...]:
@@ -147,6 +149,7 @@ def _build(document: Document, faults: Faults, path: Path) -> Inventory:
         fabrics=tuple(_fabric(name, table, context) for name, table in document.fabrics.items()),
         engines={name: engines.build(name, table, context) for name, table in document.engines.items()},
         profiles={p.name: p for p in made if p is not None},
+        suppressions=doctor.build(document.doctor, context) if document.doctor.suppress else (),
     )
 
 

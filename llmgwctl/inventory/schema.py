@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from ipaddress import ip_address
 from typing import Annotated, Literal
 
@@ -214,6 +215,19 @@ class ProfileTable(Table):
     env: dict[Annotated[str, AfterValidator(variable)], Line] = {}
 
 
+class Suppress(Table):
+    """[[doctor.suppress]]: a finding that is known, why, and until when nobody wants to hear of it."""
+
+    check: Text
+    hosts: Text | None = None
+    reason: Text
+    until: date
+
+
+class Doctor(Table):
+    suppress: list[Suppress] = []
+
+
 class Document(Table):
     state_dir: RemotePath = "~/.local/state/llmgwctl"
     ssh: Ssh = Ssh()
@@ -221,3 +235,4 @@ class Document(Table):
     fabrics: dict[Name, Fabric] = {}
     engines: dict[str, EngineTable] = {}
     profiles: dict[Name, ProfileTable] = {}
+    doctor: Doctor = Doctor()

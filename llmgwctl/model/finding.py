@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from datetime import date
 from typing import Literal
 
 Severity = Literal["block", "degrade", "warn", "info"]
@@ -120,6 +121,19 @@ class Report:
             return 1
         open_ = [u for u in self.unknown if not self.all_cordoned(u.hosts)]
         return 3 if any(u.counts or strict for u in open_) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """[[doctor.suppress]] of the inventory. `hosts` empty: all of them. Until that day, and not a day longer."""
+
+    check: str
+    reason: str
+    until: date
+    hosts: frozenset[str] = frozenset()
+
+    def covers(self, check_id: str, host: str, today: date) -> bool:
+        return check_id == self.check and today <= self.until and (not self.hosts or host in self.hosts)
 
 
 @dataclass(frozen=True, slots=True)
