@@ -472,3 +472,19 @@ def test_any_text_is_an_inventory_or_refused(text: str) -> None:
     """No text makes loading fail in another way than with an InventoryError."""
     with suppress(InventoryError):
         assert inventory(text).hosts
+
+
+def test_suppressions_name_checks_hosts_and_a_last_day() -> None:
+    """A finding that is set aside has a reason and an end; what names nothing is refused with its line."""
+    text = ONE + '\n[[doctor.suppress]]\ncheck = "{}"\nhosts = "{}"\nreason = "known"\nuntil = 2027-01-31\n'
+    first = inventory(ONE).hosts[0].name
+    (one,) = inventory(text.format("LG701", first)).suppressions
+    assert (one.check, one.hosts, one.until.isoformat()) == ("LG701", frozenset({first}), "2027-01-31")
+    with pytest.raises(InventoryError, match=r"no check is named 'LG999'; the nearest known check is LG"):
+        inventory(text.format("LG999", first))
+    with pytest.raises(InventoryError, match="'elsewhere' not in the inventory"):
+        inventory(text.format("LG701", "elsewhere"))
+    for lacking in ("reason", "until"):
+        lines = text.format("LG701", first).splitlines()
+        with pytest.raises(InventoryError, match=lacking):
+            inventory("\n".join(line for line in lines if not line.startswith(lacking)))
