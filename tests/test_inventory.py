@@ -480,7 +480,7 @@ def test_suppressions_name_checks_hosts_and_a_last_day() -> None:
     first = inventory(ONE).hosts[0].name
     (one,) = inventory(text.format("LG701", first)).suppressions
     assert (one.check, one.hosts, one.until.isoformat()) == ("LG701", frozenset({first}), "2027-01-31")
-    with pytest.raises(InventoryError, match=r"no check is named 'LG999'; the nearest known check is LG"):
+    with pytest.raises(InventoryError, match=r"no check is named 'LG999'; each known check: LG"):
         inventory(text.format("LG999", first))
     with pytest.raises(InventoryError, match="'elsewhere' not in the inventory"):
         inventory(text.format("LG701", "elsewhere"))
