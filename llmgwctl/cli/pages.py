@@ -46,6 +46,7 @@ def metrics(
 
 
 async def _metrics(asked: Asked, textfile: Path | None, file_sd: Path | None) -> None:
+    from llmgwctl.doctor import diagnose
     from llmgwctl.engines import ENGINES
     from llmgwctl.publish import write_file
     from llmgwctl.render import prom
@@ -53,7 +54,8 @@ async def _metrics(asked: Asked, textfile: Path | None, file_sd: Path | None) ->
     async with session(asked) as s:
         snapshot = await s.collect()
         fmap, replicas = mapped(s, snapshot)
-    text = prom.metrics(fmap, snapshot, replicas, last_seen=_last_seen(textfile))
+    findings = diagnose(snapshot, fmap).findings
+    text = prom.metrics(fmap, snapshot, replicas, findings, _last_seen(textfile))
     if textfile is not None:
         write_file(textfile, text)
     if file_sd is not None:
@@ -95,16 +97,21 @@ def site(
 
 
 async def _site(asked: Asked, directory: Path, refresh_s: int) -> None:
+    from llmgwctl.cli.reading import engine_sections
+    from llmgwctl.doctor import diagnose
     from llmgwctl.probe import PROBES
     from llmgwctl.publish import Busy, write_tree
     from llmgwctl.render import prom
     from llmgwctl.render import site as render
+    from llmgwctl.render.html_doctor import doctor_page
 
     async with session(asked) as s:
-        snapshot = await s.collect(probes=PROBES)
+        snapshot = await s.collect(probes=PROBES, extra=engine_sections(s.inventory))
         fmap, replicas = mapped(s, snapshot)
-    numbers = prom.metrics(fmap, snapshot, replicas, last_seen=_last_seen(directory / "metrics"))
-    files = render.site(fmap, snapshot, replicas, numbers, made_at=time.time(), refresh_s=refresh_s)
+    report, now = diagnose(snapshot, fmap), time.time()
+    numbers = prom.metrics(fmap, snapshot, replicas, report.findings, _last_seen(directory / "metrics"))
+    doctor = doctor_page(report, snapshot, made_at=now, home_href="index.html")
+    files = render.site(fmap, snapshot, replicas, numbers, made_at=now, refresh_s=refresh_s, doctor=doctor)
     try:
         count = write_tree(directory, files)
     except Busy as e:

@@ -54,7 +54,7 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
         ("replica", "profile"),
     ),
     "llmgw_replica_transport": ("The transport that NCCL was seen to use.", ("replica", "profile", "path")),
-    "llmgw_doctor_findings": ("Findings of the doctor.", ("id", "severity")),
+    "llmgw_doctor_findings": ("Hosts on which the doctor found it.", ("id", "severity")),
     "llmgw_snapshot_timestamp_seconds": ("When all of this was read.", ()),
 }
 Sample = tuple[str, tuple[str, ...], float]
@@ -67,6 +67,8 @@ class Finding(Protocol):
     def id(self) -> str: ...
     @property
     def severity(self) -> str: ...
+    @property
+    def hosts(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,7 @@ def _replicas(replicas: Sequence[ReplicaState]) -> Iterator[Sample]:
 def _findings(findings: Iterable[Finding]) -> Iterator[Sample]:
     counts: dict[tuple[str, str], int] = {}
     for f in findings:
-        counts[f.id, f.severity] = counts.get((f.id, f.severity), 0) + 1
+        counts[f.id, f.severity] = counts.get((f.id, f.severity), 0) + max(1, len(f.hosts))
     for labels, count in counts.items():
         yield "llmgw_doctor_findings", labels, count
 
