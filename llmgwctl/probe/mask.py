@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from llmgwctl.probe.base import Output
 
 HEX = r"[0-9a-fA-F]"
-V6 = rf"(?<![0-9A-Za-z:.])(?:{HEX}{{1,4}}:){{7}}{HEX}{{1,4}}|(?<![0-9A-Za-z:.])(?:{HEX}{{0,4}}:){{2,7}}{HEX}{{0,4}}"
+V6 = rf"(?<![0-9A-Za-z:.%])(?:{HEX}{{1,4}}:){{7}}{HEX}{{1,4}}|(?<![0-9A-Za-z:.%])(?:{HEX}{{0,4}}:){{2,7}}{HEX}{{0,4}}"
 PATTERN = re.compile(
     "|".join(
         (
