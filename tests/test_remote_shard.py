@@ -474,6 +474,25 @@ def test_claims_come_back_when_something_removed_them(host):
     assert claim.launch == p.launch.id
 
 
+@pytest.mark.parametrize("end", ["stop", "death", "reboot"])
+def test_what_outlives_processes_is_taken_away(host, tmp_path, end):
+    """The engine's own command for that runs when the processes are gone, with the shard's environment."""
+    left = tmp_path / "left"
+    after = ("sh", "-c", f'test "$ODD" = yes && rmdir {left}')
+    main = Command("main", ("sh", "-c", f"mkdir {left}; exec sleep 300"), after=after)
+    p = started(host, main, profile=Profile("p", "fake", env=(("ODD", "yes"),)))
+    until(left.exists)
+    if end == "death":
+        os.kill(record(host).processes[0].pid, 9)
+    else:
+        assert stop(p).exit_code == 0
+    if end == "reboot":
+        left.mkdir()
+        set_boot(host.root_prefix, "b-2")
+        assert clean(p).exit_code == 0
+    until(lambda: not left.exists())
+
+
 # --- logs -----------------------------------------------------------------------------------------------------------
 
 

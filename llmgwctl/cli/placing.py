@@ -27,6 +27,7 @@ from llmgwctl.model.launch import Operator
 from llmgwctl.model.plan import Plan, ReplicaPlan
 from llmgwctl.model.profile import Profile
 from llmgwctl.placement import plan as make_plan
+from llmgwctl.render import json as documents
 from llmgwctl.render import life as render
 from llmgwctl.render import plan as render_plan
 from llmgwctl.render.text import clean
@@ -88,16 +89,20 @@ def operator() -> Operator:
 
 
 def read_api_key(profile: Profile) -> str:
-    """From a file of the operator's; it never stands on a command line."""
-    if not profile.api_key_file:
+    """From a file or a variable of the operator's; it never stands on a command line."""
+    where = f"profiles.{profile.name}: api_key_file {profile.api_key_file}"
+    if profile.api_key_env:
+        where = f"profiles.{profile.name}: api_key_env {profile.api_key_env}"
+        key = os.environ.get(profile.api_key_env, "").strip()
+    elif profile.api_key_file:
+        try:
+            key = Path(profile.api_key_file).expanduser().read_bytes()[:MAX_KEY_BYTES].decode().strip()
+        except (OSError, UnicodeDecodeError) as e:
+            raise InventoryError(f"{where} cannot be read: {e}") from e
+    else:
         return ""
-    path = Path(profile.api_key_file).expanduser()
-    try:
-        key = path.read_bytes()[:MAX_KEY_BYTES].decode().strip()
-    except (OSError, UnicodeDecodeError) as e:
-        raise InventoryError(f"profiles.{profile.name}: api_key_file {path} cannot be read: {e}") from e
-    if not key or any(c.isspace() for c in key):
-        raise InventoryError(f"profiles.{profile.name}: api_key_file {path} must hold one word")
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise InventoryError(f"{where} must hold one word of plain letters, digits and signs")
     return key
 
 
@@ -122,10 +127,13 @@ def _planned(job: _Job, snapshot: Snapshot) -> Plan:
     s = job.session
     made = _plan(job, snapshot)
     if not made.replicas:
-        out(render_plan.plan(made, {}, look(), s.hosts))
+        if s.asked.json:
+            out_json(documents.plan(made, {}))
+        else:
+            out(render_plan.plan(made, {}, look(), s.hosts))
         finish(NO_PLACEMENT)
     for replica in made.replicas:
-        refuse_problems(job.profile, job.engine, replica, snapshot)
+        refuse_problems(job.profile, job.engine, replica, snapshot, s.inventory)
     for warning in made.warnings:
         s.note(f"! {clean(warning)}")
     if s.asked.verbose:

@@ -77,10 +77,11 @@ def prepare(
     made = []
     for shard in replica.shards:
         ctx = ShardContext(replica, shard, profile, (builds or {}).get(shard.host, Build()))
-        env = (*environment(ctx, engine), *_api_key(engine, api_key))
+        key = api_key if engine.serves_http(shard.rank) else ""
+        env = (*environment(ctx, engine), *_api_key(engine, key))
         spec = _spec(ctx, engine, hosts[shard.host].pool, launch)
         commands = engine.commands(ctx)
-        files = (*_shard_files(ctx, spec, env, log_bytes), *_command_files(commands), *_engine_files(ctx, engine))
+        files = (*_shard_files(ctx, spec, env, log_bytes), *_command_files(commands), *_engine_files(ctx, engine, key))
         keys = tuple(f"gpu-{u}" for u in shard.gpu_uuids) or (f"slot-{replica.id}",)
         made.append(Prepared(hosts[shard.host], shard, replica.id, launch, keys, spec, commands, files))
     return tuple(made)
@@ -122,6 +123,7 @@ def _spec(ctx: ShardContext, engine: Engine, pool: str, launch: Launch) -> dict[
         "health_path": engine.health_path,
         "models_path": engine.models_path,
         "metrics_path": engine.metrics_path,
+        "generate_path": engine.generate_path,
         "stop": stop_rule(engine.stop, profile),
         "ready_timeout_s": profile.ready_timeout_s,
         "shards": [{"rank": s.rank, "host": s.host, "gpus": list(s.gpus)} for s in replica.shards],
@@ -166,13 +168,15 @@ def _command_files(commands: Sequence[Command]) -> tuple[tuple[str, bytes], ...]
         made.append((f"cmd.{i}/name", f"{c.name}\n".encode()))
         made.append((f"cmd.{i}/argv", _lines(f"command {c.name}", c.argv)))
         made.append((f"cmd.{i}/env", _env_lines(f"command {c.name}", c.env)))
+        if c.after:
+            made.append((f"cmd.{i}/after", _lines(f"command {c.name}", c.after)))
         if c.waits:
             made.append((f"cmd.{i}/wait", _lines(c.name, [f"{w.address} {w.port}" for w in c.waits])))
     return tuple(made)
 
 
-def _engine_files(ctx: ShardContext, engine: Engine) -> tuple[tuple[str, bytes], ...]:
-    files = engine.files(ctx)
+def _engine_files(ctx: ShardContext, engine: Engine, api_key: str) -> tuple[tuple[str, bytes], ...]:
+    files = engine.files(ctx) | (engine.api_key_files(api_key) if api_key else {})
     for name in files:
         if _OURS.fullmatch(name) or not _FILE.match(name):
             raise InventoryError(f"engine {engine.name}: a file of a shard cannot be named {name!r}")

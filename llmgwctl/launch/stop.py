@@ -13,6 +13,7 @@ from llmgwctl.model.host import Host
 from llmgwctl.transport.base import Transport
 
 DEFAULT_GRACE_S = 30
+STOP_S = 200.0  # beside the grace: killing, and the engine's own commands that clean up
 _SIGNALS = frozenset(("TERM", "INT", "QUIT", "HUP", "KILL"))
 
 
@@ -78,7 +79,7 @@ async def stop_replica(targets: Sequence[Target], transport: Transport) -> tuple
 async def _end(target: Target, transport: Transport) -> Stopped:
     args = ("stop", *target.words, target.signal, str(target.grace_s))
     try:
-        said = await call(transport, target.host, "shard.sh", *args, limit_s=target.grace_s + 60.0, allowed=(LEFT,))
+        said = await call(transport, target.host, "shard.sh", *args, limit_s=target.grace_s + STOP_S, allowed=(LEFT,))
     except (Unreachable, RemoteFailed) as e:
         return _not_done(target, e)
     lines = fields(said)

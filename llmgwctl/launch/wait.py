@@ -152,7 +152,7 @@ async def _state(leader: Prepared, asker: Asker, api_key: str) -> str:
     spec, host = leader.spec, leader.host
     ports = spec["ports"]
     port = ports["http"] if isinstance(ports, dict) else 0
-    health = await asker.http(host, Url(leader.shard.address, port, str(spec["health_path"])))
+    health = await asker.http(host, Url(leader.shard.address, port, str(spec["health_path"]), api_key))
     if health is None:
         return f"{spec['endpoint']} does not answer yet"
     if health.status != 200:
@@ -176,12 +176,12 @@ def model_names(text: str) -> tuple[str, ...]:
 async def _one_token(leader: Prepared, port: int, asker: Asker, api_key: str) -> str:
     """Some servers have only one of the two: what answers 404 or 405 to the first is asked the second."""
     asked = {"model": leader.spec["model"], "max_tokens": 1}
-    tries: tuple[tuple[str, dict[str, object]], ...] = (
-        ("/v1/completions", {**asked, "prompt": "Hello"}),
-        ("/v1/chat/completions", {**asked, "messages": [{"role": "user", "content": "Hello"}]}),
-    )
+    bodies: dict[str, dict[str, object]] = {
+        "/v1/completions": {**asked, "prompt": "Hello"},
+        "/v1/chat/completions": {**asked, "messages": [{"role": "user", "content": "Hello"}]},
+    }
     said = ""
-    for path, body in tries:
+    for path, body in sorted(bodies.items(), key=lambda x: x[0] != leader.spec["generate_path"]):
         url = Url(leader.shard.address, port, path, api_key)
         reply = await asker.http(leader.host, url, body, limit_s=TOKEN_S)
         if reply is not None and reply.status == 200 and generated(reply.text):

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Becomes one command of a shard, in the shard's directory: inherited variables removed, the engine's file sourced,
-# the shard's environment set, then exec. Its argument is the index of the command.
+# the shard's environment set, then exec. Its arguments: the index of the command, and which file has its words.
 
-command_index=$1 shard_directory=$PWD
+command_index=$1 command_file=$2 shard_directory=$PWD
 set --
 
 # A family that ends in _ is a prefix; else it is one name.
@@ -35,7 +35,7 @@ for file in env "cmd.$command_index/env"; do
     done <"$file"
 done
 
-while IFS= read -r word; do set -- "$@" "$word"; done <"cmd.$command_index/argv"
+while IFS= read -r word; do set -- "$@" "$word"; done <"cmd.$command_index/$command_file"
 
 case $1 in \~/*)
     word=$HOME/${1#??}

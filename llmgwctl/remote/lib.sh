@@ -77,6 +77,32 @@ members() {
     done
 }
 
+# --- the engine's own commands ----------------------------------------------------------------------------------
+
+# In a subshell: the account's own settings, and the marker by which everything of a launch is known.
+as_engine() {
+    PATH=${own_path:-$PATH} LC_ALL=$own_lc_all LLMGWCTL_SHARD=$marker
+    [ -n "$LC_ALL" ] || unset LC_ALL
+    unset LLMGWCTL_SUPERVISOR
+    # Python's setproctitle, which engines use, overwrites the environment that /proc shows unless this is set.
+    SPT_NOENV=1
+    export LLMGWCTL_SHARD SPT_NOENV
+    [ -z "$root" ] || export LLMGWCTL_ROOT="$root" # where a simulated host's /sys is
+    umask "$own_umask"
+    shell='sh' # an engine's `source` file is often written for bash
+    if [ -s source ] && command -v bash >/dev/null; then shell=bash; fi
+}
+
+# directory: takes away what outlives processes (a container, a folder). It may fail, and may be run again.
+run_afters() {
+    for after in "$1"/cmd.*/after; do
+        [ -s "$after" ] || continue
+        index=${after%/after}
+        (cd "$1" && as_engine && exec timeout -k 5 60 "$shell" ./command.sh "${index##*.}" after) \
+            </dev/null >>"$1/supervisor.log" 2>&1 9>&- || echo "after command ${index##*.}: exit code $?" >>"$1/supervisor.log"
+    done
+}
+
 # --- claims: machine-local, common to all accounts, gone at reboot ----------------------------------------------
 
 # A directory that is there already wins, so that root and others, who may create in different places, agree.

@@ -206,6 +206,7 @@ stop() {
     while [ -n "$(members "$marker" "$keeper")" ] && before_deadline; do sleep 0.2; done
     kill_rest
     end_keeper
+    if is_launch; then run_afters "$dir"; fi
 }
 
 # A start that is under way ends first; one that comes later finds its claims marked.
@@ -278,6 +279,7 @@ clean() {
         die "$ALIVE" "processes of $marker still run"
     fi
     if is_launch; then
+        same_boot || run_afters "$dir"
         rm -rf "$dir" || die 1 "$dir cannot be removed"
     fi
     rm -rf "$home/.new.$marker"

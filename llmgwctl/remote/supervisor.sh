@@ -2,7 +2,7 @@
 # Runs the commands of one shard, watches every one of them, and ends all when any of them ends, whatever its code.
 #
 # Arguments: root state_dir directory. Started by shard.sh in a session of its own; the directory holds spec.json, env,
-# unset, source, claims, grace, log_bytes, cmd.N/{name,argv,env,wait} and command.sh; it gets `pids`, `exit` and logs.
+# unset, source, claims, grace, log_bytes, cmd.N/{name,argv,env,wait,after} and command.sh; it gets `pids`, `exit` and logs.
 . ./lib.sh
 
 # One text, read whole before anything runs: the file may be gone by then.
@@ -147,19 +147,9 @@ start_command() {
     running="$running $1:$pid:$p_start"
 }
 
-# The engine's own `source` file is often written for bash.
 run_command() {
-    shell='sh'
-    if [ -s source ] && command -v bash >/dev/null; then shell=bash; fi
-    PATH=${own_path:-$PATH} LC_ALL=$own_lc_all LLMGWCTL_SHARD=$marker
-    [ -n "$LC_ALL" ] || unset LC_ALL
-    unset LLMGWCTL_SUPERVISOR
-    # Python's setproctitle, which engines use, overwrites the environment that /proc shows unless this is set.
-    SPT_NOENV=1
-    export LLMGWCTL_SHARD SPT_NOENV
-    [ -z "$root" ] || export LLMGWCTL_ROOT="$root" # where a simulated host's /sys is
-    umask "$own_umask"
-    exec "$shell" ./command.sh "$1"
+    as_engine
+    exec "$shell" ./command.sh "$1" argv
 }
 
 # The first part stays, of the rest the newest; with a full disk the engine runs on and its words are lost.
@@ -201,6 +191,7 @@ end_all() {
         fi
     done
     look_at_commands
+    run_afters "$PWD"
 }
 
 # From here on the claims grow stale.
