@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from llmgwctl.fabric import fabric_map
 from llmgwctl.launch.state import replicas
 from llmgwctl.model.gpu import Fabric
-from llmgwctl.model.reading import broken
+from llmgwctl.model.reading import broken, ok
 from llmgwctl.model.replica import ReplicaState, ShardState
 from llmgwctl.render.prom import FAMILIES, file_sd, metrics, seen_before
 
@@ -118,7 +118,7 @@ def test_a_tray_where_a_domain_is_expected_counts_also_when_none_is_measured():
 
 
 def test_a_dead_host_keeps_the_age_of_its_facts():
-    """Out of the exposition before: the file is the only memory that there is, and any other line in it is passed over."""
+    """Out of the exposition before: that file is the only memory there is."""
     first = snapshot(rack(2))
     before = text(first)
     gone = rack(2)
@@ -154,11 +154,10 @@ def test_a_reading_that_is_broken_is_named():
 def test_peers_are_those_of_the_hosts_own_row():
     """An IMEX that cannot find itself in its list says nothing of its peers."""
     hosts = rack(3)
-    one = with_imex(
-        hosts["r1-t01"], table=replace(hosts["r1-t01"].imex.value.table, cells={(0, 0): "C", (0, 1): "N", (0, 2): "C"})
-    )
-    stranger = with_imex(hosts["r1-t02"], node_addresses=(("10.1.0.2", ("10.9.9.9",)),), table=replace(
-        one.imex.value.table, nodes=tuple(replace(n, host=f"x{n.index}") for n in one.imex.value.table.nodes)))  # fmt: skip
+    table = replace(hosts["r1-t01"].imex.value.table, cells={(0, 0): "C", (0, 1): "N", (0, 2): "C"})
+    one = with_imex(hosts["r1-t01"], table=table)
+    others = replace(table, nodes=tuple(replace(n, host=f"x{n.index}") for n in table.nodes))
+    stranger = with_imex(hosts["r1-t02"], table=others)
     told = text(snapshot(hosts | {"r1-t01": one, "r1-t02": stranger}))
     assert samples(told, "llmgw_imex_peers_connected", host="r1-t01") == [1.0]
     assert samples(told, "llmgw_imex_peers_connected", host="r1-t02") == []
@@ -199,7 +198,8 @@ def test_findings_are_counted_by_host():
 def test_one_line_never_twice():
     """Two cards of one name would make node_exporter refuse the whole file."""
     hosts = rack(1)
-    hosts["r1-t01"] = with_gpu(hosts["r1-t01"], 1, uuid="GPU-r1-t01-0", index=0)
+    report = hosts["r1-t01"].gpus.value
+    hosts["r1-t01"] = replace(hosts["r1-t01"], gpus=ok(replace(report, gpus=report.gpus[:1] * 4)))
     told = text(snapshot(hosts))
     lines = [line.rpartition(" ")[0] for line in told.splitlines() if not line.startswith("#")]
     assert len(lines) == len(set(lines))
@@ -232,7 +232,7 @@ def test_targets_for_prometheus():
 def test_every_metric_is_explained_and_every_explained_one_is_there():
     """A reader who searches docs/metrics.md for a name finds its line, with its labels."""
     page = (DOCS / "metrics.md").read_text()
-    rows = dict(re.findall(r"^\| `(llmgw_\w+)` \| ([^|]*) \|", page, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(llmgw_\w+)` \|([^|]*)\|", page, re.MULTILINE))
     assert rows.keys() == FAMILIES.keys()
     for name, (_, labels) in FAMILIES.items():
         assert tuple(re.findall(r"`(\w+)`", rows[name])) == labels, name

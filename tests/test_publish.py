@@ -47,9 +47,10 @@ def test_what_was_there_survives_a_failure_at_any_step(tmp_path, monkeypatch, wh
     def fails(*_):
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as m, pytest.raises(UsageError, match="No space left"):
+    with monkeypatch.context() as m:
         m.setattr(os, where, fails)
-        write_file(path, "new")
+        with pytest.raises(UsageError, match="No space left"):
+            write_file(path, "new")
     assert path.read_text() == "old"
     assert listed(tmp_path) == ["state.json"]
 
