@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from llmgwctl.model.reading import Reading, broken, ok
 from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
 
 STALE_S = 600  # without a process; by the host's own uptime
+_PID = re.compile(r"[0-9]{1,9}")
 _MARKER = re.compile(r"(?P<replica>[A-Za-z0-9._-]+)\.r(?P<rank>\d{1,6})\.(?P<launch>[A-Za-z0-9-]+)")
 
 
@@ -35,9 +37,10 @@ def parse(outputs: dict[str, Output]) -> Reading[object]:
         return broken(f"exit code {said.exit_code}: {said.stderr.strip()[:200]}")
     blocks = list(_blocks(said.stdout))
     about = {b.word: b.rest for b in blocks if b.word in ("boot_id", "uptime_s", "node", "account")}
-    if "boot_id" not in about or "uptime_s" not in about:
+    uptime_s = _number(about.get("uptime_s", "0"))
+    if "boot_id" not in about or not 0 < uptime_s < math.inf:
         return broken("neither boot id nor uptime was said")
-    return ok(_Reader(about["boot_id"], float(about["uptime_s"])).read(blocks))
+    return ok(_Reader(about["boot_id"], uptime_s).read(blocks))
 
 
 def _blocks(text: str) -> Iterator[Block]:
@@ -70,7 +73,8 @@ class _Reader:
         for block in blocks:
             if block.word == "carrier":
                 pid, _, marker = block.rest.partition(" ")
-                self.carriers.setdefault(marker, int(pid))
+                if _PID.fullmatch(pid):
+                    self.carriers.setdefault(marker, int(pid))
             elif block.word in ("claim", "blocked", "shard", "unreadable"):
                 groups.append([block])
             elif groups:
@@ -161,16 +165,17 @@ def _processes(more: list[Block], same_boot: bool) -> tuple[Process, ...]:
     mains = {}
     for block in more:
         if block.word == "main":
-            index, _, pid, life = block.rest.split(" ")
-            mains[index] = (int(pid), life)
+            index, _, pid, life = (*block.rest.split(" "), "", "", "", "")[:4]
+            if _PID.fullmatch(pid):
+                mains[index] = (int(pid), life)
     return tuple(_process(b.rest, mains, same_boot) for b in more if b.word == "command")
 
 
 def _process(words: str, mains: dict[str, tuple[int, str]], same_boot: bool) -> Process:
-    index, name, code = words.split(" ")
+    index, name, code = (*words.split(" "), "", "", "")[:3]
     pid, life = mains.get(index, (None, "none"))
     if code:
-        return Process(name, pid, "exited", int(code))
+        return Process(name, pid, "exited", int(code) if _PID.fullmatch(code) else None)
     if pid is None:
         return Process(name, None, "waiting")
     return Process(name, pid, "running" if same_boot and life != "dead" else "gone")
