@@ -25,6 +25,7 @@ WORSE = 1
 EXEC_LIMIT_S = 60.0
 SHOWN = 12  # of the newest transitions, on a terminal
 CLEAR = "\x1b[H\x1b[2J"
+STDERR = 2  # as a number: what a command says goes where ours goes, whoever has put something in its place
 
 
 @shared
@@ -135,7 +136,7 @@ async def _look(
 async def _told(command: tuple[str, ...], transition: Transition) -> bool:
     """Whether the command took it. It gets no more than its time, and its output goes to stderr."""
     try:
-        process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, stdout=sys.stderr)
+        process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, stdout=STDERR)
     except OSError as e:
         note(f"--exec {command[0]}: {e.strerror}")
         return False
