@@ -34,7 +34,7 @@ class Wanted:
 
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
-    severity: str = "warn"
+    severity: str = ""
     strict: bool = False
     html: Path | None = None
     junit: Path | None = None
@@ -55,8 +55,8 @@ def doctor(
     only: Annotated[str | None, typer.Option("--only", metavar="LIST", help=f"Only these checks: {LISTS}")] = None,
     skip: Annotated[str | None, typer.Option("--skip", metavar="LIST", help="All but these checks.")] = None,
     severity: Annotated[
-        str, typer.Option("--severity", metavar="LEAST", help="block, degrade, warn or info: nothing milder.")
-    ] = "warn",
+        str | None, typer.Option("--severity", metavar="LEAST", help="block, degrade, warn or info: nothing milder.")
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="What lacks only a right, or a part of a bundle, counts as not told.")
     ] = False,
@@ -86,7 +86,7 @@ def doctor(
     elif list_:
         _list(CHECKS, asked)
     else:
-        wanted = Wanted(_words(only), _words(skip), severity, strict, html, junit, changed, state, profile)
+        wanted = Wanted(_words(only), _words(skip), severity or "", strict, html, junit, changed, state, profile)
         _refuse(wanted, CHECKS)
         run(_doctor(asked, wanted))
 
@@ -104,7 +104,7 @@ def _refuse(wanted: Wanted, checks: Sequence[Check]) -> None:
 
     for word in strangers((*wanted.only, *wanted.skip), checks):
         raise UsageError(f"no check is named {word!r}; {nearest(word, [c.id for c in checks], 'known check')}")
-    if wanted.severity not in SEVERITIES:
+    if wanted.severity and wanted.severity not in SEVERITIES:
         raise UsageError(f"--severity is one of {', '.join(SEVERITIES)}, not {wanted.severity!r}")
     if wanted.changed and wanted.state is None:
         raise UsageError("--changed compares with the last run: --state FILE says where that is remembered")
@@ -167,7 +167,7 @@ async def _judged(s: Session, snapshot: Snapshot, wanted: Wanted) -> tuple[Repor
     for old in expired(s.inventory.suppressions, day):
         s.note(f"the suppression of {old.check} ({old.reason}) ended on {old.until}")
     report = suppress(report, s.inventory.suppressions, day)
-    return at_least(report, _severity(wanted.severity)), about.why_not
+    return (at_least(report, _severity(wanted.severity)) if wanted.severity else report), about.why_not
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,8 @@ def _say(report: Report, snapshot: Snapshot, wanted: Wanted, s: Session) -> int:
         if text:
             out(text)
     else:
-        out(render.text(report, hosts, look(), verbose=s.asked.verbose))
+        remarks = bool(wanted.severity) or s.asked.verbose
+        out(render.text(report, hosts, look(), verbose=s.asked.verbose, remarks=remarks))
     return shown.code(wanted.strict)
 
 

@@ -141,11 +141,8 @@ def _other_adapters(view: View) -> Iterator[Answer]:
     for facts in view.hosts:
         group = kind(facts)
         if group is not None:
-            groups[group][facts.host.name] = frozenset(
-                f"{h.name} ({h.ports[0].link_layer})"
-                for h in facts.hcas.value or ()
-                if h.ports and not h.virtual_function
-            )
+            mine = (h for h in _compute(facts, view) if h.ports)
+            groups[group][facts.host.name] = frozenset(f"{h.name} ({h.ports[0].link_layer})" for h in mine)
     for group, said in groups.items():
         main, odd = odd_ones(said)
         if main is None and odd:

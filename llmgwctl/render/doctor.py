@@ -45,11 +45,12 @@ def value(finding: Finding) -> str:
 # --- terminal -------------------------------------------------------------------------------------------------------
 
 
-def text(report: Report, hosts: Hosts, look: Look = PLAIN, *, verbose: bool = False) -> str:
-    """Findings by severity, then what could not be told, then what to do first."""
+def text(report: Report, hosts: Hosts, look: Look = PLAIN, *, verbose: bool = False, remarks: bool = True) -> str:
+    """Findings by severity, then what could not be told, then what to do first. Without `remarks`: their number."""
     actions = next_actions(report)
     later = frozenset((a.id, a.action) for a in actions)
-    parts = list(_by_severity(report.findings, later, verbose=verbose))
+    shown = [f for f in report.findings if remarks or f.severity != "info"]
+    parts = list(_by_severity(shown, later, verbose=verbose))
     parts += _unknown(report, hosts, verbose=verbose)
     if verbose and report.suppressed:
         parts += [Text("Suppressed in the inventory", style="bold"), *map(_suppressed, report.suppressed), Text()]
