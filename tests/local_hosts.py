@@ -88,7 +88,8 @@ class Local:
         return {s.name: await self._section(host, s) for s in sections if s.script}
 
     async def _section(self, host: Host, section: Section) -> Output:
-        return await _exec(["timeout", "60", SHELL, "-c", section.body(), section.name, host.root_prefix, host.state_dir], b"")
+        words = (SHELL, "-c", section.body(), section.name, host.root_prefix, host.state_dir)
+        return await _exec(["timeout", "60", *words], b"")
 
     async def run(self, host: Host, script: Script, limit_s: float) -> Output:
         self._reach(host)

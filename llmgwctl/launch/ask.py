@@ -38,7 +38,7 @@ class Asker:
         if owner is None:
             raise NotProved(f"{host.name} does not forward, and {address} is of no host that could be asked")
         said = await call(self.transport, owner, "ask.sh", "listens", address, str(port))
-        return said.stdout.strip() == "yes"
+        return said.stdout.rstrip("\n").split("\n")[-1] == "yes"
 
     async def http(self, host: Host, url: Url, body: object = None, limit_s: float = 30) -> Reply | None:
         """The answer of a server; None when nothing listens or it says no HTTP."""
@@ -66,7 +66,7 @@ class Asker:
             return None  # curl's own codes: refused, timed out, too long
         if said.exit_code == GONE:
             raise NotProved(f"{host.name} does not forward and has no curl")
-        text, _, status = said.stdout.rstrip("\n").rpartition("\n")
+        text, _, status = f"\n{said.stdout}".partition("\nanswer\n")[2].rstrip("\n").rpartition("\n")
         return Reply(int(status), text.encode()) if status.isdigit() and status != "000" else None
 
 

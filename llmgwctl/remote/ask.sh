@@ -3,7 +3,8 @@
 #
 #   listens ADDRESS PORT         prints yes or no
 #   http URL LIMIT_S             payload: a curl configuration (header, body: nothing of it on a command line);
-#                                prints the body and, on a line of its own, the status; exits 14 where curl is missing
+#                                prints a line `answer`, the body and, on a line of its own, the status; exits 14
+#                                where curl is missing
 . ./lib.sh
 
 # An IPv4 address as /proc/net/tcp has it on this machine.
@@ -34,6 +35,7 @@ listens() {
 http() {
     command -v curl >/dev/null || die "$GONE" "curl is not on $(uname -n)"
     case $1 in http://*) ;; *) die 2 "no URL of ours: $1" ;; esac
+    echo answer # before it may stand what a login shell's files print
     curl -q -sS --noproxy '*' --max-time "$2" --max-filesize 1048576 -w '\n%{http_code}\n' -K - -- "$1"
 }
 
