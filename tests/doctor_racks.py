@@ -86,6 +86,7 @@ def _full(facts: HostFacts, way: str, links: int, speed: float, manager) -> Host
             replace(facts.gpus.value, gpus=tuple(replace(g, persistence=True, compute_mode="Default") for g in gpus))
         ),
         hcas=ok(hcas),
+        network=ok(replace(facts.network.value, listening=(22,))),
         system=ok(system),
         topology=ok(Topology(indexes, tuple(h.name for h in hcas), matrix)),
         links=ok(tuple(GpuLinks(i, gpus[i].uuid, (speed,) * links) for i in indexes)),

@@ -56,9 +56,11 @@ def _cause(check: Check, answer: Found | Unknown, causes: Sequence[Check]) -> Ch
     for cause in causes:
         if cause.id == check.id:
             continue
-        if any(check.id.startswith(h) for h in cause.hides):
-            return cause
-        if isinstance(answer, Unknown) and answer.need in cause.explains:
+        if isinstance(answer, Unknown):
+            follows = answer.need in cause.explains
+        else:
+            follows = any(check.id.startswith(h) for h in cause.hides)
+        if follows:
             return cause
     return None
 
