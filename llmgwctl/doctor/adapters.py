@@ -141,8 +141,8 @@ def _other_adapters(view: View) -> Iterator[Answer]:
     for facts in view.hosts:
         group = kind(facts)
         if group is not None:
-            mine = (h for h in _compute(facts, view) if h.ports)
-            groups[group][facts.host.name] = frozenset(f"{h.name} ({h.ports[0].link_layer})" for h in mine)
+            there = (h for h in _compute(facts, view) if h.ports)
+            groups[group][facts.host.name] = frozenset(f"{h.name} ({h.ports[0].link_layer})" for h in there)
     for group, said in groups.items():
         main, odd = odd_ones(said)
         if main is None and odd:
