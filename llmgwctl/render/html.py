@@ -150,7 +150,13 @@ def _troubles(fmap: FabricMap, snapshot: Snapshot, views: Sequence[RackView]) ->
         if (v := fmap.verdicts.get(f.host.name)) and out_of_domain(v)
     )
     return [
-        Trouble(_short(fold(names)), len(names), reasons, _anchor(names, places, large), kind)
+        Trouble(
+            _short(fold(names)),
+            len(names),
+            reasons if len(names) > 1 else out_of_domain(fmap.verdicts[names[0]]),
+            _anchor(names, places, large),
+            kind,
+        )
         for names, (reasons, kind, _) in alike(said)
     ]
 
