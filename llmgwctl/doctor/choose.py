@@ -33,9 +33,15 @@ def at_least(report: Report, severity: Severity) -> Report:
 
 def on_hosts(report: Report, keep: Callable[[str], bool]) -> Report:
     """What is said of some hosts alone; a finding about several stays when it touches one of them."""
-    findings = tuple(f for f in report.findings if any(keep(h) for h in f.hosts))
+    findings = tuple(_about(f, keep) for f in report.findings if any(keep(h) for h in f.hosts))
     unknown = tuple(_narrowed(u, keep) for u in report.unknown if any(keep(h) for h in u.hosts))
     return replace(report, findings=findings, unknown=unknown, hosts=tuple(h for h in report.hosts if keep(h)))
+
+
+def _about(finding: Finding, keep: Callable[[str], bool]) -> Finding:
+    if finding.check.scope != "host":
+        return finding
+    return replace(finding, hosts=tuple(h for h in finding.hosts if keep(h)))
 
 
 def _narrowed(told: NotTold, keep: Callable[[str], bool]) -> NotTold:
