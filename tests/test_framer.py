@@ -127,6 +127,20 @@ def test_the_clock_is_kept_with_our_times():
     assert frames.clocked({"clock": Output("begin 7.5\n")}, 1.0, 2.0, "")["clock"].stdout == "begin 7.5\n"
 
 
+def test_a_gpu_that_gave_no_answer_is_not_asked_again(host):
+    """The first nvidia-smi that runs into its limit is the last one; the other lanes go on."""
+    host.tool("nvidia-smi", "exec sleep 30")
+    said = host.run(
+        Section("smi-q", "gpu", 1, argv=("nvidia-smi", "-q")),
+        sh("topo", ': >"$2/asked"', lane="gpu"),
+        sh("other", "echo fine"),
+    )
+    assert said["smi-q"].timed_out
+    assert (said["topo"].state, "smi-q gave no answer" in said["topo"].note) == ("skipped", True)
+    assert said["other"].stdout == "fine\n"
+    assert not (host.state / "asked").exists()
+
+
 # --- one answer -------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ LISTEN = re.compile(r"([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})")
 LOOPBACK4 = ipaddress.ip_network("127.0.0.0/8")
 
 Found = tuple[str, str]  # interface, address as CIDR
+Connected = dict[tuple[int, int], str]  # length of the prefix and network -> interface: found without a search
 
 
 def from_proc(tables: dict[str, list[str]]) -> tuple[list[Found], list[Route]]:
@@ -28,9 +29,10 @@ def from_proc(tables: dict[str, list[str]]) -> tuple[list[Found], list[Route]]:
     return addresses, routes4 + [r for row in tables.get("ipv6_route", []) if (r := _route6(row)) is not None]
 
 
-def _routes4(rows: list[str]) -> tuple[list[Route], list[tuple[ipaddress.IPv4Network, str]]]:
+def _routes4(rows: list[str]) -> tuple[list[Route], Connected]:
     """All routes, and apart from them the networks without a gateway, which tell on which interface an address is."""
-    routes, connected = [], []
+    routes: list[Route] = []
+    connected: Connected = {}
     for row in rows:
         words = row.split()
         if len(words) < 8 or not HEX8.fullmatch(words[1]) or not HEX8.fullmatch(words[7]):
@@ -41,7 +43,8 @@ def _routes4(rows: list[str]) -> tuple[list[Route], list[tuple[ipaddress.IPv4Net
             continue
         routes.append(Route(str(net), words[0], "", number(words[6]) or 0))
         if not flags & RTF_GATEWAY and net.prefixlen:
-            connected.append((net, words[0]))
+            place = (net.prefixlen, int(net.network_address))
+            connected[place] = max(words[0], connected.get(place, ""))
     return routes, connected
 
 
@@ -54,7 +57,7 @@ def _net4(address: str, mask: str) -> ipaddress.IPv4Network | None:
         return None
 
 
-def _addresses4(trie: list[str], connected: list[tuple[ipaddress.IPv4Network, str]]) -> list[Found]:
+def _addresses4(trie: list[str], connected: Connected) -> list[Found]:
     """A leaf with `/32 host LOCAL` is one of ours; the narrowest connected network says on which interface."""
     own = dict.fromkeys(
         found[1]
@@ -64,15 +67,18 @@ def _addresses4(trie: list[str], connected: list[tuple[ipaddress.IPv4Network, st
     return [place for text in own if (place := _placed(text, connected)) is not None]
 
 
-def _placed(text: str, connected: list[tuple[ipaddress.IPv4Network, str]]) -> Found | None:
+def _placed(text: str, connected: Connected) -> Found | None:
     try:
         address = ipaddress.IPv4Address(text)
     except ValueError:
         return None
     if address in LOOPBACK4:
         return ("lo", f"{text}/8")
-    homes = [(net.prefixlen, name) for net, name in connected if address in net]
-    return (max(homes)[1], f"{text}/{max(homes)[0]}") if homes and not address.is_link_local else None
+    lengths = (n for n in range(32, 0, -1) if (n, int(address) >> (32 - n) << (32 - n)) in connected)
+    length = next(lengths, None)
+    if length is None or address.is_link_local:
+        return None
+    return connected[length, int(address) >> (32 - length) << (32 - length)], f"{text}/{length}"
 
 
 def _address6(row: str) -> Found | None:

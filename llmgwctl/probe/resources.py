@@ -13,6 +13,7 @@ SECTIONS = (
     Section(LIMITS, "sys", 10, script="resources.sh"),
     Section(ROOMS, "sys", 12, script="rooms.sh"),
 )
+LIMIT_MOUNTS, LIMIT_ROOMS = 2000, 64
 SILENT = "it does not answer (a dead file server?)"
 
 
@@ -53,9 +54,9 @@ def _rooms(said: Output) -> tuple[Room, ...]:
     found = grouped(said.stdout)
     answers = pairs(found.get("room", []), "|")
     refusals = pairs(found.get("none", []), "|")
-    mounts = [words for rest in found.get("mount", []) if len(words := rest.split()) == 3]
+    mounts = [words for rest in found.get("mount", [])[:LIMIT_MOUNTS] if len(words := rest.split()) == 3]
     silent = failure(said) or SILENT
-    asked = dict.fromkeys(found.get("ask", []))
+    asked = dict.fromkeys(found.get("ask", [])[:LIMIT_ROOMS])
     return tuple(_room(path, answers.get(path), refusals.get(path) or silent, mounts) for path in asked)
 
 

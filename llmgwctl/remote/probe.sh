@@ -155,7 +155,11 @@ run() {
     why=-
     [ -n "$rc" ] || why="it did not end within its limit and could not be killed"
     note "$name" "${rc:--}" $(((ticks - began) * 10)) ran "$why"
-    if [ -z "$rc" ] && [ "$lane" = gpu ]; then hindrance="$name hangs"; fi
+    [ "$lane" = gpu ] || return 0
+    case $rc in
+        '') hindrance="$name hangs" ;;
+        124 | 137) hindrance="$name gave no answer, and a GPU that is slow to answer is not asked again" ;;
+    esac
 }
 
 section() {
