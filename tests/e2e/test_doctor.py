@@ -134,4 +134,5 @@ def test_a_profile_is_judged_on_its_own_hosts(bed: Bed):
     code, document = report(bed, "--profile", "sim-nvl")
     assert (code, problems(document)) == (0, {})
     assert len(document["hosts"]) == 2
-    assert not set(document["hosts"]) & set(FAULTS)
+    # IMEX of r1-t02 is cut from r1-t03 alone: with any other tray it is well, and the plan knows that too
+    assert not set(document["hosts"]) & (set(FAULTS) - {"r1-t02"})
