@@ -12,6 +12,7 @@ from facts import IN_PROGRESS, rack, snapshot, with_gpu
 from jsonschema import Draft202012Validator
 from pages import fleet, seven_faults, whole
 
+from llmgwctl.cli import main
 from llmgwctl.doctor import diagnose
 from llmgwctl.fabric import fabric_map
 from llmgwctl.launch.state import replicas
@@ -56,6 +57,29 @@ def of_watch():
 @pytest.mark.parametrize("document", [*of_fleet(), *of_watch()], ids=lambda d: d["schema"])
 def test_documents(document):
     check(document)
+
+
+PROFILE = """
+[engines.vllm]
+path = "/opt/vllm/bin/vllm"
+
+[profiles.big]
+engine = "vllm"
+tp = 8
+nodes = 2
+gpus_per_node = 4
+model_path = "/models/big"
+"""
+
+
+@pytest.mark.parametrize("words", [["plan", "big"], ["env", "big"], ["plan", "big", "--replicas", "9"]], ids=" ".join)
+def test_what_a_plan_says(words, tmp_path, capsys):
+    """Also where no placement fits."""
+    rack = Path(__file__).parent / "racks/whole"
+    inventory = tmp_path / "inventory.toml"
+    inventory.write_text((rack / "inventory.toml").read_text() + PROFILE)
+    assert main(["-i", str(inventory), "--from", str(rack / "hosts"), *words, "--json"]) in (0, 4)
+    check(json.loads(capsys.readouterr().out))
 
 
 def test_schemas_are_schemas_and_named_after_what_they_describe():

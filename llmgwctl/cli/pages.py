@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from llmgwctl.cli.common import Asked, Session, out, out_json, run, session, sha
 
 if TYPE_CHECKING:
     from llmgwctl.model.fabric import FabricMap
+    from llmgwctl.model.finding import Report
     from llmgwctl.model.host import Snapshot
     from llmgwctl.model.replica import ReplicaState
 
@@ -46,16 +48,15 @@ def metrics(
 
 
 async def _metrics(asked: Asked, textfile: Path | None, file_sd: Path | None) -> None:
-    from llmgwctl.doctor import diagnose
     from llmgwctl.engines import ENGINES
     from llmgwctl.publish import write_file
     from llmgwctl.render import prom
 
     async with session(asked) as s:
         snapshot = await s.collect()
-        fmap, replicas = mapped(s, snapshot)
-    findings = diagnose(snapshot, fmap).findings
-    text = prom.metrics(fmap, snapshot, replicas, findings, _last_seen(textfile))
+        fmap, replicas = seen(s, snapshot)
+    report = _judged(s, snapshot, fmap)
+    text = prom.metrics(fmap, snapshot, replicas, report.findings, _last_seen(textfile))
     if textfile is not None:
         write_file(textfile, text)
     if file_sd is not None:
@@ -98,7 +99,6 @@ def site(
 
 async def _site(asked: Asked, directory: Path, refresh_s: int) -> None:
     from llmgwctl.cli.reading import engine_sections
-    from llmgwctl.doctor import diagnose
     from llmgwctl.probe import PROBES
     from llmgwctl.publish import Busy, write_tree
     from llmgwctl.render import prom
@@ -107,8 +107,8 @@ async def _site(asked: Asked, directory: Path, refresh_s: int) -> None:
 
     async with session(asked) as s:
         snapshot = await s.collect(probes=PROBES, extra=engine_sections(s.inventory))
-        fmap, replicas = mapped(s, snapshot)
-    report, now = diagnose(snapshot, fmap), time.time()
+        fmap, replicas = seen(s, snapshot)
+    report, now = _judged(s, snapshot, fmap), time.time()
     numbers = prom.metrics(fmap, snapshot, replicas, report.findings, _last_seen(directory / "metrics"))
     doctor = doctor_page(report, snapshot, made_at=now, home_href="index.html")
     files = render.site(fmap, snapshot, replicas, numbers, made_at=now, refresh_s=refresh_s, doctor=doctor)
@@ -123,11 +123,21 @@ async def _site(asked: Asked, directory: Path, refresh_s: int) -> None:
         s.note(f"{count} files in {directory}")
 
 
-def mapped(s: Session, snapshot: Snapshot) -> tuple[FabricMap, tuple[ReplicaState, ...]]:
-    from llmgwctl.fabric import fabric_map
+def seen(s: Session, snapshot: Snapshot) -> tuple[FabricMap, tuple[ReplicaState, ...]]:
+    """The map of what was read, and the replicas that run on it."""
+    from llmgwctl.cli.fleet import mapped
     from llmgwctl.launch.state import replicas
 
-    return fabric_map(snapshot, s.inventory.fabrics), replicas(snapshot)
+    return mapped(s, snapshot), replicas(snapshot)
+
+
+def _judged(s: Session, snapshot: Snapshot, fmap: FabricMap) -> Report:
+    """The doctor's report, less what the operator does not want to hear of."""
+    from llmgwctl.doctor import diagnose
+    from llmgwctl.doctor.choose import suppress
+
+    day = datetime.fromtimestamp(snapshot.taken_at, UTC).date()
+    return suppress(diagnose(snapshot, fmap), s.inventory.suppressions, day)
 
 
 def write_rack_page(s: Session, path: Path, fmap: FabricMap, snapshot: Snapshot) -> None:

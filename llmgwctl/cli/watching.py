@@ -119,12 +119,12 @@ async def _look(
     s: Session, memory: Memory, command: tuple[str, ...]
 ) -> tuple[tuple[Transition, ...], tuple[FabricMap, Snapshot], bool]:
     """Read, compare, act, remember: in this order, so that a crash repeats a message and never loses one."""
-    from llmgwctl.cli.pages import mapped
+    from llmgwctl.cli.pages import seen as look_at
     from llmgwctl.watch import step
 
     before = memory.load()
     snapshot = await s.collect()
-    fmap, replicas = mapped(s, snapshot)
+    fmap, replicas = look_at(s, snapshot)
     seen, found = step(before, fmap, snapshot, replicas)
     failed = [t for t in found if command and not await _told(command, t)]
     memory.save(seen)

@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
             item.add_marker(pytest.mark.xdist_group("browser"))
-            if not on:
+            if not on and not item.get_closest_marker("soak"):
                 item.add_marker(pytest.mark.skip(reason="LLMGW_E2E=1 starts a browser and runs these"))
 
 
@@ -60,15 +60,18 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The pages of a fleet with every kind of fault, as files."""
     from pages import fleet
 
+    from llmgwctl.doctor import diagnose
     from llmgwctl.fabric import fabric_map
     from llmgwctl.launch.state import replicas
     from llmgwctl.render.html import node_page, rack_page
+    from llmgwctl.render.html_doctor import doctor_page
 
     folder, snap = tmp_path_factory.mktemp("pages"), fleet()
     fmap, running = fabric_map(snap), replicas(snap)
     texts = {"racks": rack_page(fmap, snap, running, made_at=snap.taken_at + 4)}
     for host in ("r1-t01", "r1-t10", "h100-001"):
         texts[host] = node_page(host, fmap, snap, running, made_at=snap.taken_at + 4)
+    texts["doctor"] = doctor_page(diagnose(snap, fmap), snap, made_at=snap.taken_at + 4)
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in texts}

@@ -140,7 +140,7 @@ def test_reduced_motion_stops_every_animation(opened):
         assert page.evaluate(RUNNING) == 0
 
 
-@pytest.mark.parametrize("which", ["racks", "r1-t01", "r1-t10", "h100-001"])
+@pytest.mark.parametrize("which", ["racks", "r1-t01", "r1-t10", "h100-001", "doctor"])
 def test_nothing_leaves_the_page_and_nothing_complains(opened, pages, which):
     """From disk, offline, under its own policy: the one request is the file itself."""
     page = opened(which, offline=True)
@@ -163,7 +163,7 @@ def test_the_policy_stops_what_is_not_ours(opened):
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 @pytest.mark.parametrize("width", [360, 1440])
-@pytest.mark.parametrize("which", ["racks", "r1-t01", "r1-t10"])
+@pytest.mark.parametrize("which", ["racks", "r1-t01", "r1-t10", "doctor"])
 def test_axe_finds_nothing_serious(opened, axe, which, width, scheme):
     """Names, roles, contrast, focus: also of what is folded, once it is open."""
     page = opened(which, width=width, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
@@ -203,7 +203,7 @@ def test_by_keyboard(opened):
 
 
 @pytest.mark.parametrize("width", [360, 768, 1440, 3840])
-@pytest.mark.parametrize("which", ["racks", "r1-t01"])
+@pytest.mark.parametrize("which", ["racks", "r1-t01", "doctor"])
 def test_no_width_needs_scrolling_sideways(opened, which, width):
     page = opened(which, width=width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
