@@ -17,7 +17,7 @@ from llmgwctl.launch.prepare import Launch, Prepared, prepare
 from llmgwctl.model.errors import Unreachable
 from llmgwctl.model.host import Host
 from llmgwctl.model.launch import Operator
-from llmgwctl.model.life import HostLife
+from llmgwctl.model.life import HostLife, ShardRecord
 from llmgwctl.model.plan import ReplicaPlan, ShardPlan, Tier
 from llmgwctl.model.profile import Profile
 from llmgwctl.probe.base import Output, Section
@@ -203,6 +203,41 @@ def life(host: Host) -> HostLife:
     reading = PROBE.read({"life": Output(done.stdout, done.stderr, done.returncode)})
     assert isinstance(reading.value, HostLife), reading
     return reading.value
+
+
+def started(host: Host, *commands: Command, env: dict[str, str] | None = None, **kwargs: Any) -> Prepared:
+    p = prepared([host], *commands, **kwargs)[0]
+    said = claim_and_start(p, env)
+    assert said.exit_code == 0, said
+    return p
+
+
+def status(p: Prepared, wait: int = 0) -> Output:
+    return run_script(p.host, "shard.sh", "status", *words(p), str(wait))
+
+
+def stop(p: Prepared, signal: str = "TERM", grace: int = 5) -> Output:
+    return run_script(p.host, "shard.sh", "stop", *words(p), signal, str(grace))
+
+
+def clean(p: Prepared) -> Output:
+    return run_script(p.host, "shard.sh", "clean", *words(p))
+
+
+def ended(p: Prepared) -> dict[str, str]:
+    """What the shard recorded of its end; waits for it."""
+    path = directory(p) / "exit"
+    until(path.exists)
+    return dict(line.split("=", 1) for line in path.read_text().splitlines())
+
+
+def record(host: Host) -> ShardRecord:
+    (found,) = life(host).shards
+    return found
+
+
+def environ(pid: int) -> dict[str, str]:
+    return dict(x.split("=", 1) for x in Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0") if "=" in x)
 
 
 def sh(name: str, text: str, *waits: Wait) -> Command:
