@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from facts import IN_PROGRESS, OTHER_UUID, UUID, hgx, joined, rack, snapshot, unreachable, with_gpu, with_imex
@@ -357,3 +360,12 @@ def test_the_document_of_a_transition():
 
 def test_an_empty_fleet_is_quiet():
     assert step(Seen(START), FabricMap((), (), (), ()), snapshot(), ())[1] == ()
+
+
+def test_every_kind_is_explained():
+    """docs/watch.md has a line for each word that can be said, and for no other."""
+    docs = Path(__file__).parents[1] / "docs"
+    kinds = json.loads((docs / "schema/transition.v1.json").read_text())["properties"]["kind"]["enum"]
+    said = re.findall(r"^\| `([a-z-]+)` \|", (docs / "watch.md").read_text(), re.MULTILINE)
+    assert said == sorted(set(said), key=said.index)
+    assert set(said) == set(kinds)
