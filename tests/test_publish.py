@@ -5,7 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 
@@ -155,3 +158,25 @@ def test_an_empty_folder_that_is_there_already_is_taken(tmp_path):
     (tmp_path / "site").mkdir()
     assert write_tree(tmp_path / "site", [("index.html", "x")]) == 1
     assert (tmp_path / "site/index.html").exists()
+
+
+WRITER = """
+import sys; from pathlib import Path; from llmgwctl.publish import write_file
+print("up", flush=True)
+while True:
+    for letter in "ab":
+        write_file(Path(sys.argv[1]), letter * 300_000)
+"""
+
+
+def test_a_file_survives_a_kill_at_any_moment(tmp_path):
+    """Killed again and again while it writes: what is there is always one whole text."""
+    path = tmp_path / "state.json"
+    write_file(path, "a" * 300_000)
+    for i in range(12):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            time.sleep(0.003 * i)
+            process.kill()
+        text = path.read_text()
+        assert text in ("a" * 300_000, "b" * 300_000)

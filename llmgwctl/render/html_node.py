@@ -274,4 +274,4 @@ def _broken(facts: HostFacts) -> tuple[Row, ...]:
 
 
 def unasked(reading: Reading[object]) -> bool:
-    return reading.why == NOT_READ or "not asked" in reading.why
+    return reading.why == NOT_READ or "not asked" in reading.why or "not saved" in reading.why
