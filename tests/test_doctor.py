@@ -10,20 +10,23 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from doctor_racks import but, changed, fields, gpus, healthy, said, seen
+from doctor_racks import but, changed, fields, gpus, healthy, process, said, seen
 from facts import IN_PROGRESS, with_cells
 from test_doctor_checks import HGX, ONE, T, cells, many, unreachable, unread
 
 from llmgwctl.cli import main
 from llmgwctl.doctor import CHECKS, diagnose, refusals
-from llmgwctl.doctor.base import Check, Launch, ModelFolder, View
+from llmgwctl.doctor.base import Check, Deep, Launch, ModelFolder, View
 from llmgwctl.doctor.changes import changes, document, read, state
 from llmgwctl.doctor.choose import at_least, chosen, strangers, suppress
+from llmgwctl.doctor.deep import busy
+from llmgwctl.doctor.deep import read as read_perf
 from llmgwctl.doctor.model_files import read as read_model
 from llmgwctl.doctor.xid import XIDS, recovery_word, same_gpu
 from llmgwctl.fabric import fabric_map
 from llmgwctl.model.finding import FAMILIES, SEVERITIES, Suppression, next_actions
 from llmgwctl.model.host import HostFacts
+from llmgwctl.model.life import Claim, HostLife
 from llmgwctl.model.profile import Profile
 from llmgwctl.model.reading import Reading, broken, ok
 from llmgwctl.placement import plan
@@ -486,3 +489,62 @@ def test_readings_keep_their_type():
         for need in check.needs:
             assert isinstance(getattr(facts, need), Reading)
     assert ok(1).ok
+
+
+# --- active tests -----------------------------------------------------------------------------------------------------
+
+PERF = """# nThread 1 nGpus 4 minBytes 67108864 maxBytes 536870912 step: 2(factor) warmup iters: 5 iters: 20
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+    67108864      16777216     float     sum      -1    310.1  216.40  {slow}      0    309.9  216.54  {slow}      0
+   536870912 134217728 float sum -1 1507.2 356.20 {fast} {wrong} 1503.8 357.01 {fast} N/A
+# Avg bus bandwidth    : 429.25
+end
+"""
+
+
+def deep(**tests):
+    snapshot, _ = seen(healthy())
+    return diagnose(snapshot, fabric_map(snapshot), (), CHECKS, Deep(**tests))
+
+
+def test_all_reduce_is_held_to_the_floor_of_its_product():
+    """Fast is quiet, slow is found, a wrong value blocks, and what is not installed is only not told."""
+    fast = read_perf(PERF.format(slow=324.6, fast=534.3, wrong=0))
+    assert (fast.bus_gbps, fast.wrong) == (534.3, 0)
+    assert deep(all_reduce={ONE: fast}).code() == 0
+    slow = read_perf(PERF.format(slow=90.1, fast=99.9, wrong=0))
+    assert said(deep(all_reduce={ONE: slow})) == {"LG922": (ONE,)}
+    (wrong,) = deep(all_reduce={ONE: read_perf(PERF.format(slow=324.6, fast=534.3, wrong=3))}).findings
+    assert wrong.severity == "block"
+    missing = deep(all_reduce={ONE: read_perf("absent\n")})
+    assert [c.id for u in missing.unknown for c in u.checks] == ["LG922"]
+    assert missing.code() == 0
+    assert read_perf("all_reduce_perf: Test NCCL failure common.cu:958\nend\n").why.endswith("common.cu:958")
+    assert read_perf("").why
+
+
+def test_a_host_that_nobody_reaches_is_named_and_else_the_one_that_cannot():
+    """Its firewall, or the other's way out; what could not be tried is unknown."""
+    ways = {(a, b): "" for a in T for b in T if a != b}
+    assert deep(tcp=ways).code() == 0
+    shut = ways | {(a, ONE): "no connection" for a in T if a != ONE}
+    assert said(deep(tcp=shut)) == {"LG921": (ONE,)}
+    one = ways | {(T[0], T[3]): "no connection"}
+    assert said(deep(tcp=one)) == {"LG921": (T[0],)}
+    dark = deep(tcp=ways, untested={T[2]: "it does not forward"})
+    assert [u.hosts for u in dark.unknown] == [(T[2],)]
+
+
+def test_only_idle_hosts_are_tested():
+    """A process, a claim, memory in use, a GPU that cannot be read, a host that does not answer: never."""
+    idle = healthy()[ONE]
+    assert busy(idle) == ""
+    claim = Claim("gpu-x", "m-0", 0, "l1")
+    for fleet in (
+        changed(ONE, gpus=gpus(1, processes=process())),
+        changed(ONE, gpus=gpus(1, memory_used_mib=30_000)),
+        changed(ONE, life=ok(HostLife((claim,)))),
+        unread("another probe is at work"),
+        unreachable(ONE),
+    ):
+        assert busy(fleet[ONE])

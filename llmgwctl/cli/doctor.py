@@ -15,7 +15,7 @@ import typer
 from llmgwctl.cli.common import Asked, Session, finish, look, out, out_json, run, session, shared
 
 if TYPE_CHECKING:
-    from llmgwctl.doctor.base import Check, Launch
+    from llmgwctl.doctor.base import Check, Deep, Launch
     from llmgwctl.model.fabric import FabricMap
     from llmgwctl.model.finding import Report, Severity
     from llmgwctl.model.host import Snapshot
@@ -63,6 +63,9 @@ def doctor(
     profile: Annotated[
         str | None, typer.Option("--profile", metavar="NAME", help="The hosts that would run it, and its launch.")
     ] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also run bounded tests on idle hosts (-w or --profile): TCP, all-reduce.")
+    ] = False,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write one page.")] = None,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None,
     changed: Annotated[
@@ -72,7 +75,7 @@ def doctor(
         Path | None, typer.Option("--state", metavar="FILE", help="Where a run is remembered, for --changed.")
     ] = None,
 ) -> None:
-    """Say what is wrong, why, what to do, and who can do it. Changes nothing on any host.
+    """Say what is wrong, why, what to do, and who can do it. Only reads, unless --deep.
 
     Example: llmgwctl doctor -w 'r1-t[01-18]' --severity block
 
@@ -86,7 +89,7 @@ def doctor(
     elif list_:
         _list(CHECKS, asked)
     else:
-        wanted = Wanted(_words(only), _words(skip), severity or "", strict, html, junit, changed, state, profile)
+        wanted = Wanted(_words(only), _words(skip), severity or "", strict, html, junit, changed, state, profile, deep)
         _refuse(wanted, CHECKS)
         run(_doctor(asked, wanted))
 
@@ -160,7 +163,8 @@ async def _judged(s: Session, snapshot: Snapshot, wanted: Wanted) -> tuple[Repor
 
     fmap = mapped(s, snapshot)
     about = await _about(s, snapshot, fmap, wanted.profile)
-    report = diagnose(snapshot, fmap, about.launches, chosen(CHECKS, wanted.only, wanted.skip))
+    tests = await _deep(s, snapshot, about.hosts) if wanted.deep else None
+    report = diagnose(snapshot, fmap, about.launches, chosen(CHECKS, wanted.only, wanted.skip), tests)
     if about.hosts is not None:
         report = on_hosts(report, about.hosts.__contains__)
     day = _today(snapshot)
@@ -168,6 +172,18 @@ async def _judged(s: Session, snapshot: Snapshot, wanted: Wanted) -> tuple[Repor
         s.note(f"the suppression of {old.check} ({old.reason}) ended on {old.until}")
     report = suppress(report, s.inventory.suppressions, day)
     return (at_least(report, _severity(wanted.severity)) if wanted.severity else report), about.why_not
+
+
+async def _deep(s: Session, snapshot: Snapshot, hosts: frozenset[str] | None) -> Deep:
+    """Active tests on the hosts that were named, each of them idle."""
+    from llmgwctl.cli import deep
+    from llmgwctl.model.errors import UsageError
+
+    if s.asked.bundle is not None:
+        raise UsageError("--deep runs on live hosts, and --from answers from a bundle")
+    picked = [f for f in snapshot.hosts if hosts is None or f.host.name in hosts]
+    deep.refuse(picked, hosts is not None or s.asked.hosts is not None)
+    return await deep.tested(s, snapshot, picked)
 
 
 @dataclass(frozen=True, slots=True)

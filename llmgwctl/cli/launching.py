@@ -49,7 +49,8 @@ async def _model(s: Session, host: Host, path: str) -> ModelFolder:
     from llmgwctl.model.errors import Unreachable
     from llmgwctl.probe.base import Section, failure
 
-    section = Section("model-files", "sys", MODEL_LIMIT_S, text=script(), args=(path,))
+    words = (host.root_prefix, host.state_dir, "", path)
+    section = Section("model-files", "sys", MODEL_LIMIT_S, text=script(), args=words)
     try:
         said = (await s.transport.read(host, (section,)))[section.name]
     except Unreachable as e:

@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from llmgwctl.doctor import adapters, bandwidth, channel, driver, fleet, gpus, host, imex, joining, launch, manager
-from llmgwctl.doctor.base import Check, Launch, View
+from llmgwctl.doctor import (
+    adapters,
+    bandwidth,
+    channel,
+    deep,
+    driver,
+    fleet,
+    gpus,
+    host,
+    imex,
+    joining,
+    launch,
+    manager,
+)
+from llmgwctl.doctor.base import Check, Deep, Launch, View
 from llmgwctl.doctor.report import report
 from llmgwctl.doctor.run import answers
 from llmgwctl.model.fabric import FabricMap
@@ -28,14 +41,19 @@ CHECKS: tuple[Check, ...] = (
     *adapters.CHECKS,
     *host.CHECKS,
     *launch.CHECKS,
+    *deep.CHECKS,
 )
 
 
 def diagnose(
-    snapshot: Snapshot, fmap: FabricMap, launches: Sequence[Launch] = (), checks: Sequence[Check] = CHECKS
+    snapshot: Snapshot,
+    fmap: FabricMap,
+    launches: Sequence[Launch] = (),
+    checks: Sequence[Check] = CHECKS,
+    tests: Deep | None = None,
 ) -> Report:
     """All checks over one snapshot. `fmap` is the map of the same snapshot: what keeps a host out is its word."""
-    view = View.of(snapshot, fmap, launches)
+    view = View.of(snapshot, fmap, launches, tests)
     cordoned = {n: r.text for n, v in fmap.verdicts.items() for r in v.reasons if r.code == "cordoned"}
     names = [f.host.name for f in snapshot.hosts]
     return report(answers(checks, view), names, len(checks), cordoned)

@@ -63,6 +63,26 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class AllReduce:
+    """What nccl-tests said on one host: bus bandwidth in GB/s, wrong values. `absent`: they are not installed."""
+
+    bus_gbps: float = 0.0
+    wrong: int = 0
+    why: str = ""
+    absent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deep:
+    """Active tests. `tcp`: (from, to) -> why not, "" when connected; `untested`: hosts that could not be tested."""
+
+    tcp: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    ports: Mapping[str, int] = field(default_factory=dict)
+    all_reduce: Mapping[str, AllReduce] = field(default_factory=dict)
+    untested: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """What a check looks at. `hosts`: those that answered and of which every reading that it needs is there."""
 
@@ -71,10 +91,11 @@ class View:
     hosts: tuple[HostFacts, ...]
     domains: Mapping[str, Domain]  # by id
     launches: tuple[Launch, ...] = ()
+    deep: Deep | None = None
 
     @classmethod
-    def of(cls, snapshot: Snapshot, fmap: FabricMap, launches: Iterable[Launch] = ()) -> View:
-        return cls(snapshot, fmap, snapshot.hosts, {d.id: d for d in fmap.domains}, tuple(launches))
+    def of(cls, snapshot: Snapshot, fmap: FabricMap, launches: Iterable[Launch] = (), deep: Deep | None = None) -> View:
+        return cls(snapshot, fmap, snapshot.hosts, {d.id: d for d in fmap.domains}, tuple(launches), deep)
 
     def verdict(self, facts: HostFacts) -> HostVerdict:
         return self.fmap.verdicts.get(facts.host.name) or HostVerdict(facts.host.name)

@@ -136,3 +136,30 @@ def test_a_profile_is_judged_on_its_own_hosts(bed: Bed):
     assert len(document["hosts"]) == 2
     # IMEX of r1-t02 is cut from r1-t03 alone: with any other tray it is well, and the plan knows that too
     assert not set(document["hosts"]) & (set(FAULTS) - {"r1-t02"})
+
+
+def test_deep_connects_every_host_with_every_other_and_leaves_nothing(bed: Bed):
+    """Idle hosts that were named: all connected; a way that is shut is told; no process, claim or folder is left."""
+    hosts = "r1-t[14-16]"
+    code, document = report(bed, "--deep", "-w", hosts)
+    assert (code, problems(document)) == (0, {})
+    assert {u["id"] for u in document["unknown"]} >= {"LG922"}  # no nccl-tests here
+    address = bed.address("r1-t15")
+    assert bed.inside("r1-t16", "ip", "route", "add", "blackhole", f"{address}/32").code == 0
+    try:
+        code, document = report(bed, "--deep", "-w", hosts)
+    finally:
+        bed.inside("r1-t16", "ip", "route", "del", "blackhole", f"{address}/32")
+    assert (code, problems(document)) == (1, {"r1-t15": {"LG921"}, "r1-t16": {"LG921"}})
+    for name in ("r1-t14", "r1-t15", "r1-t16"):
+        left = bed.inside(
+            name, "sh", "-c", "ls /run/lock/llmgwctl /home/ops/.local/state/llmgwctl/*/; pgrep -f sim_server"
+        )
+        assert not [w for w in left.out.split() if w.startswith(("gpu-", "slot-", "doctor-")) or w.isdigit()]
+
+
+def test_deep_is_refused_where_something_runs(bed: Bed):
+    """Not on a busy host, not on a fleet that nobody named."""
+    assert ctl(bed, "doctor", "--deep", "-w", "h100-02").code == 2
+    assert "r1-t" not in ctl(bed, "doctor", "--deep", "-w", "h100-02").err
+    assert ctl(bed, "doctor", "--deep").code == 2
