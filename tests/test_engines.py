@@ -12,7 +12,7 @@ from test_placement import roce_hca, roce_host
 
 from llmgwctl.engines import ENGINES, container, engine_of, memory, model_config, model_files
 from llmgwctl.engines.base import Build
-from llmgwctl.engines.env import environment, hidden, removed
+from llmgwctl.engines.env import environment, removed
 from llmgwctl.engines.model_files import ModelFiles
 from llmgwctl.engines.options import fighting_args, value_of, without
 from llmgwctl.engines.programs import beside, host_port, is_folder, program
@@ -391,13 +391,6 @@ def test_names_that_differ_between_hosts_are_not_copied_by_ray():
 def test_inherited_variables_that_would_lead_elsewhere_are_removed():
     ctx = contexts(*cases()["vllm-domain"])[0]
     assert {"RAY_ADDRESS", "VLLM_PORT", "LLAMA_ARG_"} <= set(removed(ctx))
-
-
-def test_what_an_nccl_conf_changes_is_told():
-    """It takes effect only where we set nothing; comments and other names are nothing."""
-    ctx = contexts(*cases()["vllm-domain"])[0]
-    conf = "# NCCL_X=1\nNCCL_DEBUG=WARN\nNCCL_IB_TC=96\nLD_PRELOAD=x\nNCCL_ALGO\n"
-    assert hidden(conf, environment(ctx, VLLM)) == (("NCCL_DEBUG", "WARN", False), ("NCCL_IB_TC", "96", True))
 
 
 def test_one_host_uses_no_ray_whatever_the_build_says():

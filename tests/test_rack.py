@@ -233,7 +233,7 @@ def test_every_fault_has_help_and_can_be_applied():
     """Each name in the list means something for a tray, and says in one line what."""
     tray = nvl72(2).machines[0]
     for fault in FAULTS:
-        argument = {":PEER": ":r1-t02", ":SECONDS": ":0.2"}.get(fault.argument, "")
+        argument = {":PEER": ":r1-t02", ":SECONDS": ":0.2", ":VERSION": ":0.32.0"}.get(fault.argument, "")
         assert faults.apply(tray, [fault.name + argument]) != tray
         assert fault.help
         assert "\n" not in fault.help

@@ -6,16 +6,17 @@ import asyncio
 import getpass
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 
+from llmgwctl.cli import preflight
 from llmgwctl.cli.common import Asked, Session, finish, look, note, out, out_json, progress, session
 from llmgwctl.cli.planning import NO_PLACEMENT, launched, refuse_problems
 from llmgwctl.engines import engine_of
-from llmgwctl.engines.base import Engine
+from llmgwctl.engines.base import Build, Engine
 from llmgwctl.fabric import fabric_map
 from llmgwctl.launch.claim import ClaimHeld
 from llmgwctl.launch.place import Place, Placed, PlaceFailed, PlanChanged
@@ -113,9 +114,9 @@ async def _begun(job: _Job) -> tuple[Plan, list[Place]]:
     """Everything started, all replicas or none. A lost race, or facts that changed, mean reading and planning again."""
     for attempt in range(1, ATTEMPTS + 1):
         snapshot = await job.session.collect()
-        made = _planned(job, snapshot)
+        made, builds = await _planned(job, snapshot)
         try:
-            return made, await _start_all(job, made, snapshot)
+            return made, await _start_all(job, made, snapshot, builds)
         except (ClaimHeld, PlanChanged) as e:
             job.session.note(f"{clean(str(e))}: reading again")
             if attempt == ATTEMPTS:
@@ -123,7 +124,8 @@ async def _begun(job: _Job) -> tuple[Plan, list[Place]]:
     raise AssertionError("unreachable")
 
 
-def _planned(job: _Job, snapshot: Snapshot) -> Plan:
+async def _planned(job: _Job, snapshot: Snapshot) -> tuple[Plan, Mapping[str, Build]]:
+    """A plan that its hosts can carry, and the builds there; else it ends here, with the reasons."""
     s = job.session
     made = _plan(job, snapshot)
     if not made.replicas:
@@ -132,14 +134,16 @@ def _planned(job: _Job, snapshot: Snapshot) -> Plan:
         else:
             out(render_plan.plan(made, {}, look(), s.hosts))
         finish(NO_PLACEMENT)
-    for replica in made.replicas:
-        refuse_problems(job.profile, job.engine, replica, snapshot, s.inventory)
-    for warning in made.warnings:
+    checked = await preflight.check(s, made, job.profile, job.engine, snapshot)
+    checked.refuse()
+    for warning in (*made.warnings, *checked.notes):
         s.note(f"! {clean(warning)}")
     if s.asked.verbose:
-        launches = {k: v for r in made.replicas for k, v in launched(r, job.profile, job.engine, s.inventory).items()}
+        launches = {
+            k: v for r in made.replicas for k, v in launched(r, job.profile, job.engine, checked.builds).items()
+        }
         note(render_plan.plan(made, launches, look(), s.hosts))
-    return made
+    return made, checked.builds
 
 
 def _plan(job: _Job, snapshot: Snapshot) -> Plan:
@@ -147,8 +151,8 @@ def _plan(job: _Job, snapshot: Snapshot) -> Plan:
     return make_plan(fmap, snapshot, job.profile, job.engine.ports(job.profile), job.count)
 
 
-async def _start_all(job: _Job, made: Plan, snapshot: Snapshot) -> list[Place]:
-    bringing = [_place(job, r) for r in made.replicas]
+async def _start_all(job: _Job, made: Plan, snapshot: Snapshot, builds: Mapping[str, Build]) -> list[Place]:
+    bringing = [_place(job, r, builds) for r in made.replicas]
     touched: list[Place] = []
     try:
         for p in bringing:
@@ -167,12 +171,10 @@ async def _start_all(job: _Job, made: Plan, snapshot: Snapshot) -> list[Place]:
     return bringing
 
 
-def _place(job: _Job, replica: ReplicaPlan) -> Place:
-    inventory = job.session.inventory
-    hosts = {h.name: h for h in inventory.hosts}
+def _place(job: _Job, replica: ReplicaPlan, builds: Mapping[str, Build]) -> Place:
+    hosts = {h.name: h for h in job.session.inventory.hosts}
     now = datetime.now(UTC)
     launch = Launch(f"{now:%Y%m%dT%H%M%S}-{token_hex(4)}", f"{now:%Y-%m-%dT%H:%M:%SZ}", job.operator)
-    builds = {s.host: inventory.build_for(job.engine.name, hosts[s.host]) for s in replica.shards}
     prepared = prepare(replica, job.profile, job.engine, hosts, launch, builds=builds, api_key=job.api_key)
     say = job.session.note if job.session.asked.verbose else lambda _: None
     return Place(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from llmgwctl.cli.common import (
     Asked,
     finish,
+    load_inventory,
     look,
+    note,
     out,
     out_json,
     run,
@@ -19,15 +21,16 @@ from llmgwctl.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from llmgwctl.engines.base import Engine
-    from llmgwctl.inventory import Inventory
-    from llmgwctl.model.gpu import Gpu
+    from collections.abc import Mapping
+
+    from llmgwctl.cli.preflight import Checked
+    from llmgwctl.engines.base import Build, Engine
     from llmgwctl.model.host import Host, Snapshot
     from llmgwctl.model.plan import Plan, ReplicaPlan
     from llmgwctl.model.profile import Profile
     from llmgwctl.render.json import Launches
 
-NO_PLACEMENT = 4
+COULD_NOT_TELL, NO_PLACEMENT = 3, 4
 
 ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="A [profiles.NAME] of the inventory.")]
 ReplicasOption = Annotated[
@@ -61,16 +64,22 @@ async def _plan(asked: Asked, name: str, replicas: int | None) -> None:
     from llmgwctl.render import json as documents
     from llmgwctl.render import plan as render
 
-    made, launches, hosts = await _planned(asked, name, replicas)
+    made, launches, hosts, checked = await _planned(asked, name, replicas)
     if asked.json:
         out_json(documents.plan(made, launches))
     else:
         out(render.plan(made, launches, look(), hosts))
+    if checked is not None:
+        checked.refuse()
     finish(0 if made.replicas else NO_PLACEMENT)
 
 
-async def _planned(asked: Asked, name: str, replicas: int | None) -> tuple[Plan, Launches, tuple[Host, ...]]:
-    """Read the hosts, map them, place the profile, translate it for its engine."""
+Planned = tuple["Plan", "Launches", "tuple[Host, ...]", "Checked | None"]
+
+
+async def _planned(asked: Asked, name: str, replicas: int | None) -> Planned:
+    """Read the hosts, map them, place the profile, look at what it would meet there, translate it for its engine."""
+    from llmgwctl.cli import preflight
     from llmgwctl.cli.fleet import mapped
     from llmgwctl.engines import engine_of
     from llmgwctl.placement import plan as place
@@ -81,51 +90,31 @@ async def _planned(asked: Asked, name: str, replicas: int | None) -> tuple[Plan,
         refuse_problems(wanted, engine)
         snapshot = await s.collect()
         made = place(mapped(s, snapshot), snapshot, wanted, engine.ports(wanted), replicas or wanted.replicas)
-        launches: Launches = {}
-        for replica in made.replicas:
-            refuse_problems(wanted, engine, replica, snapshot, s.inventory)
-            notes = engine.notes(wanted, gpus_of(replica, snapshot))
-            made = replace(made, warnings=tuple(dict.fromkeys((*made.warnings, *notes))))
-            launches = {**launches, **launched(replica, wanted, engine, s.inventory)}
-    return made, launches, s.hosts
+        if not made.replicas:
+            return made, {}, s.hosts, None
+        checked = await preflight.check(s, made, wanted, engine, snapshot)
+    launches: Launches = {}
+    for replica in made.replicas:
+        launches = {**launches, **launched(replica, wanted, engine, checked.builds)}
+    warnings = dict.fromkeys((*made.warnings, *checked.problems, *checked.notes))
+    return replace(made, warnings=tuple(warnings)), launches, s.hosts, checked
 
 
-def refuse_problems(
-    profile: Profile,
-    engine: Engine,
-    replica: ReplicaPlan | None = None,
-    snapshot: Snapshot | None = None,
-    inventory: Inventory | None = None,
-) -> None:
-    """What the engine says against a profile (on the GPUs and with the builds that a replica got), as one error."""
+def refuse_problems(profile: Profile, engine: Engine) -> None:
+    """What the engine says against a profile before any host is read, as one error."""
     from llmgwctl.model.errors import InventoryError
 
-    problems = engine.validate(profile, gpus_of(replica, snapshot))
-    if replica is not None and inventory is not None:
-        hosts = {h.name: h for h in inventory.hosts}
-        builds = {s.host: inventory.build_for(engine.name, hosts[s.host]) for s in replica.shards}
-        problems = (*problems, *engine.refuse(replica, profile, builds))
+    problems = engine.validate(profile, ())
     if problems:
-        raise InventoryError("\n".join(f"profiles.{profile.name}: {p}" for p in problems))
+        raise InventoryError("\n".join(map(str, problems)))
 
 
-def gpus_of(replica: ReplicaPlan | None, snapshot: Snapshot | None) -> tuple[Gpu, ...]:
-    """The GPUs that a replica got, as they were read."""
-    used = {u for shard in replica.shards for u in shard.gpu_uuids} if replica else set()
-    reports = [f.gpus.value for f in (snapshot.hosts if snapshot else ()) if f.gpus.value]
-    return tuple(g for report in reports for g in report.gpus if g.uuid in used)
-
-
-def launched(replica: ReplicaPlan, profile: Profile, engine: Engine, inventory: Inventory) -> Launches:
-    """Environment and commands of each shard, by replica and rank."""
+def launched(replica: ReplicaPlan, profile: Profile, engine: Engine, builds: Mapping[str, Build]) -> Launches:
+    """Environment and commands of each shard, by replica and rank. `builds`: by host."""
     from llmgwctl.engines.base import ShardContext
     from llmgwctl.engines.env import environment
 
-    hosts = {h.name: h for h in inventory.hosts}
-    contexts = [
-        ShardContext(replica, shard, profile, inventory.build_for(engine.name, hosts[shard.host]))
-        for shard in replica.shards
-    ]
+    contexts = [ShardContext(replica, shard, profile, builds[shard.host]) for shard in replica.shards]
     return {
         (replica.id, ctx.shard.rank): (environment(ctx, engine), [(c.name, c.argv) for c in engine.commands(ctx)])
         for ctx in contexts
@@ -153,8 +142,9 @@ async def _env(asked: Asked, name: str, rank: int, *, shell: bool) -> None:
     from llmgwctl.model.errors import NoPlacement, UsageError
     from llmgwctl.render import json as documents
     from llmgwctl.render import plan as render
+    from llmgwctl.render.text import clean
 
-    made, launches, _ = await _planned(asked, name, 1)
+    made, launches, _, checked = await _planned(asked, name, 1)
     if not made.replicas:
         raise NoPlacement(f"no placement fits {name}: {made.why_not} (`llmgwctl plan {name}` says why, host by host)")
     replica = made.replicas[0]
@@ -165,30 +155,69 @@ async def _env(asked: Asked, name: str, rank: int, *, shell: bool) -> None:
         out_json(documents.env(name, replica, rank, variables))
     else:
         out(render.shell(variables) if shell else render.environment(variables, look()))
+    for words in () if checked is None or asked.quiet else (*checked.problems, *checked.notes):
+        note(f"! {clean(words)}")
 
 
 @shared
 def engines(*, asked: Asked) -> None:
-    """List the engines that this version can start.
+    """List the engines that this version can start, and the version of each on the hosts of the inventory.
 
-    Example: llmgwctl engines
+    Example: llmgwctl engines -w 'r1-t[01-18]'
+
+    Without an inventory only the engines are listed. Exit code 3 when a host could not be read.
     """
-    from llmgwctl.engines import ENGINES
-    from llmgwctl.render.text import draw, table
+    from llmgwctl.model.errors import InventoryError
 
+    try:
+        chosen = load_inventory(asked)
+    except InventoryError:
+        if asked.inventory is not None or any(asked_for(asked)):
+            raise
+        chosen = None
+    run(_engines(asked, read=chosen is not None))
+
+
+def asked_for(asked: Asked) -> tuple[object, ...]:
+    """What only hosts can answer."""
+    return asked.hosts, asked.pool, asked.bundle
+
+
+async def _engines(asked: Asked, *, read: bool) -> None:
+    from llmgwctl.engines import ENGINES
+    from llmgwctl.render import engines as render
+
+    snapshot = await _installed(asked) if read else None
     rows = [_engine(e) for e in ENGINES.values()]
     if asked.json:
-        out_json({"schema": "llmgwctl.engines/v1", "engines": rows})
+        out_json(render.document(rows, snapshot))
     else:
-        heads = ("ENGINE", "HEALTH", "METRICS", "WITHOUT GPUS", "USES NCCL")
-        out(draw([table(heads, ([str(v) for v in row.values()] for row in rows))], look()))
+        out(render.listing(rows, snapshot, look()))
+    unread = [f for f in snapshot.hosts if f.engines.broken] if snapshot is not None else []
+    finish(COULD_NOT_TELL if unread else 0)
 
 
-def _engine(engine: Engine) -> dict[str, Any]:
+async def _installed(asked: Asked) -> Snapshot:
+    from llmgwctl.cli.reading import engine_sections
+    from llmgwctl.probe import engines as installed
+    from llmgwctl.render.fold import alike, fold
+    from llmgwctl.render.text import clean
+
+    async with session(asked) as s:
+        found = await s.collect(probes=(installed.PROBE,), extra=engine_sections(s.inventory))
+        for names, why in alike((f.host.name, f.engines.why) for f in found.hosts if f.engines.broken):
+            s.note(f"could not tell: {fold(names)}: {clean(why)}")
+    return found
+
+
+def _engine(engine: Engine) -> dict[str, object]:
+    from llmgwctl.engines.preflight import main_name
+
     return {
         "name": engine.name,
         "health_path": engine.health_path,
         "metrics_path": engine.metrics_path,
         "gpuless": engine.gpuless,
         "uses_nccl": engine.uses_nccl,
+        "package": main_name(engine),
     }

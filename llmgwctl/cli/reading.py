@@ -10,21 +10,31 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from llmgwctl.collect import Answer
+    from llmgwctl.engines.base import Build, VersionProbe
     from llmgwctl.inventory import Inventory
     from llmgwctl.model.host import Host
     from llmgwctl.probe.base import Section
 
 
+def engine_section(name: str, probe: VersionProbe, build: Build) -> Section:
+    """The version script of an engine for one build, after the file that the build has sourced first."""
+    from llmgwctl.engines.programs import script
+    from llmgwctl.probe.engines import section
+
+    text, args = script(probe.script), probe.args(build)
+    if not build.source:
+        return section(name, text, args)
+    return section(name, script("source_first.sh") + text, (build.source, *args))
+
+
 def engine_sections(inventory: Inventory) -> Callable[[Host], Sequence[Section]]:
     """For each engine that can be asked for its version: the engine's own script, for the build of that host."""
     from llmgwctl.engines import ENGINES
-    from llmgwctl.engines.programs import script
-    from llmgwctl.probe.engines import section
 
     asked = [(e.name, e.version) for e in ENGINES.values() if e.version is not None]
 
     def of(host: Host) -> Sequence[Section]:
-        return tuple(section(n, script(v.script), v.args(inventory.build_for(n, host))) for n, v in asked)
+        return tuple(engine_section(n, v, inventory.build_for(n, host)) for n, v in asked)
 
     return of
 

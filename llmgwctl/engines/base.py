@@ -123,6 +123,7 @@ class Engine:
     `env(ctx)`: the engine's own variables (address of this host and the like) with the reason of each.
     `files(ctx)`: small files (name -> text) that lie in the shard's directory, where its commands run.
     `api_key_files(key)`: files by which the leader takes its API key where no variable does it.
+    `reads_model(rank)`: whether that rank needs the model on its own host.
     """
 
     name: str
@@ -148,3 +149,4 @@ class Engine:
     )
     notes: Callable[[Profile, tuple[Gpu, ...]], tuple[str, ...]] = field(default=lambda _profile, _gpus: ())
     api_key_files: Callable[[str], dict[str, str]] = field(default=lambda _key: {})
+    reads_model: Callable[[int], bool] = field(default=lambda _rank: True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from llmgwctl.engines.base import Build, Engine, Problem, Rule, ShardContext
@@ -34,6 +35,9 @@ FAMILIES = (
     "LLAMA_ARG_",  # every option of llama-server has such a variable
 )
 
+# Values that nobody is shown: HF_TOKEN, AWS_SECRET_ACCESS_KEY, and not TOKENIZERS_PARALLELISM.
+SECRET = re.compile(r"(TOKEN|KEY)(_|\Z)|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+
 GID_BY_NCCL = (2, 21)  # from here on NCCL chooses the GID itself
 
 
@@ -45,8 +49,14 @@ def environment(ctx: ShardContext, engine: Engine) -> tuple[EnvVar, ...]:
     for name, value in ctx.profile.env:
         before = generated.get(name)
         overrides = before.value if before and before.value != value else None
-        generated[name] = EnvVar(name, value, f"[profiles.{ctx.profile.name}] env", overrides)
+        why = f"[profiles.{ctx.profile.name}] env"
+        generated[name] = EnvVar(name, value, why, overrides, secret=secret(name))
     return tuple(generated[n] for n in sorted(generated))
+
+
+def secret(name: str) -> bool:
+    """Whether a variable's value is shown to nobody, going by its name."""
+    return SECRET.search(name) is not None
 
 
 def _gpus(ctx: ShardContext) -> Iterable[Rule]:
@@ -149,17 +159,6 @@ def differing(contexts: Iterable[ShardContext], engine: Engine) -> tuple[str, ..
     for name in {n for env in environments for n in env}:
         values[name] = {env.get(name) for env in environments}
     return tuple(sorted(n for n, found in values.items() if len(found) > 1))
-
-
-def hidden(conf: str, variables: Iterable[EnvVar]) -> tuple[tuple[str, str, bool], ...]:
-    """NCCL_* of an nccl.conf: name, value, and whether it takes effect, which it does where we do not set it."""
-    ours = {v.name for v in variables}
-    found = []
-    for line in conf.splitlines()[:500]:
-        name, equals, value = line.strip().partition("=")
-        if equals and name.startswith("NCCL_"):
-            found.append((name, value, name not in ours))
-    return tuple(found)
 
 
 def removed(ctx: ShardContext) -> tuple[str, ...]:

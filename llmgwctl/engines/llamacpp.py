@@ -113,6 +113,7 @@ ENGINE = containable(
         env=lambda _ctx: (),
         files=files,
         serves_http=lambda rank: rank == 0,
+        reads_model=lambda rank: rank == 0,  # it sends the workers their layers
         # llama-server aborts when it loses a worker, so it goes first.
         stop=Stop(leader_first=True, takes_s=2),
         uses_nccl=False,

@@ -20,7 +20,7 @@ def share_mib(profile: Profile, weights_bytes: int) -> int:
     return weights_bytes // max(ways, 1) // MIB
 
 
-def check(profile: Profile, gpus: Sequence[Gpu], weights_bytes: int) -> Iterable[Problem]:
+def check(profile: Profile, gpus: Sequence[Gpu], weights_bytes: int, host: str = "") -> Iterable[Problem]:
     """GPUs with less free memory than the weights alone take; a GPU that does not say passes."""
     need = share_mib(profile, weights_bytes)
     for g in gpus:
@@ -28,7 +28,7 @@ def check(profile: Profile, gpus: Sequence[Gpu], weights_bytes: int) -> Iterable
             continue
         free = g.memory_total_mib - (g.memory_used_mib or 0)
         if free < need:
-            what = (
-                f"profile {profile.name}: {label(g)} has {free} MiB free, and the weights alone take about {need} MiB"
-            )
+            where = f" of {host}" if host else ""
+            has = f"profile {profile.name}: {label(g)}{where} has {free} MiB free"
+            what = f"{has}, and the weights alone take about {need} MiB"
             yield Problem(f"{what} of it (an estimate from the size of the files)", "more GPUs, or a smaller model")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -9,6 +10,8 @@ from llmgwctl.engines.base import Problem
 from llmgwctl.model.profile import Profile
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
+_FILE = re.compile(r"file (\d{1,18}) (.{1,255})")
+_SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,25 @@ class ModelFiles:
             if found := [size for name, size in self.sizes.items() if name.endswith(suffix)]:
                 return sum(found)
         return 0
+
+
+def folder_of(path: str) -> str:
+    """What is looked at: of a split .gguf its folder, where the other parts lie."""
+    return path.rpartition("/")[0] or "/" if _SPLIT.match(path) else path
+
+
+def read(text: str, path: str) -> ModelFiles | None:
+    """What the script said of folder_of(path); empty: nothing is there; None: its words end early."""
+    lines = text.replace("\r", "").split("\n")
+    if "end" not in lines:
+        return None
+    sizes = {m[2]: int(m[1]) for line in lines if (m := _FILE.fullmatch(line))}
+    indexed = frozenset(line.removeprefix("indexed ") for line in lines if line.startswith("indexed "))
+    if (split := _SPLIT.match(path.rpartition("/")[2])) is not None:
+        base, _, count = split.groups()
+        indexed = frozenset(f"{base}-{i:05}-of-{count}.gguf" for i in range(1, min(int(count), 999) + 1))
+        sizes = {n: s for n, s in sizes.items() if n in indexed}
+    return ModelFiles(sizes, indexed)
 
 
 def check(profile: Profile, hosts: Mapping[str, ModelFiles | None]) -> Iterable[Problem]:

@@ -61,6 +61,7 @@ ENGINE = Engine(
     ports=ports,
     env=lambda ctx: (),
     serves_http=lambda rank: rank == 0,
+    reads_model=lambda _rank: False,
     files=files,
     stop=Stop(leader_first=True),
     needs_build=False,

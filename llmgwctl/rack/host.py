@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cache
 from importlib.resources import files
 
-from llmgwctl.rack import imex_text, ip_text, smi_text, sysfs
+from llmgwctl.rack import engine_files, imex_text, ip_text, smi_text, sysfs
 from llmgwctl.rack.machine import CHANNEL_MAJOR, Machine, Process
 from llmgwctl.rack.smi_text import Answer
 from llmgwctl.rack.tree import Entry, File, Link
@@ -27,6 +27,7 @@ def entries(m: Machine, fleet: Mapping[str, Machine], now: datetime) -> dict[str
         **_etc(m),
         **_programs(m),
         **_texts(m, fleet, now),
+        **engine_files.entries(m),
     }
 
 

@@ -199,6 +199,8 @@ class Machine:
     kernel_log: tuple[str, ...] = ()
     units: tuple[str, ...] = ()  # services that run here
     processes: tuple[Process, ...] = ()
+    vllm: str = "0.33.0"  # its version; empty: not installed
+    models: bool = True  # the models of the profiles lie on its disk
 
     @property
     def release(self) -> tuple[int, ...]:

@@ -1,0 +1,181 @@
+"""What the chosen hosts say right before a launch, against the profile: engine, model, memory, image. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from llmgwctl.engines import container, memory, model_config, model_files
+from llmgwctl.engines.base import Build, Engine, Problem
+from llmgwctl.engines.model_config import Config
+from llmgwctl.engines.model_files import ModelFiles
+from llmgwctl.engines.versions import Installed, differing, nccl_of, parse
+from llmgwctl.model.gpu import Gpu
+from llmgwctl.model.machine import NcclFile
+from llmgwctl.model.plan import ReplicaPlan
+from llmgwctl.model.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSeen:
+    """The engine on one host. `installed` empty and `missing` set: it is not there, in the words of the host."""
+
+    installed: Installed = field(default_factory=dict)
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The image on one host: None for no such runtime, "" for no such image. `nccl`: what its own environment sets."""
+
+    digest: str | None
+    nccl: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One host. None: not asked, not needed, or it could not be told, and then `unknown` says what and why."""
+
+    engine: EngineSeen | None = None
+    model: ModelFiles | None = None  # empty: nothing is at the path
+    config: Config | None = None
+    image: Image | None = None
+    nccl_files: tuple[NcclFile, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`profile`: the profile is wrong wherever it runs; `hosts`: these hosts cannot run it as they are."""
+
+    profile: tuple[Problem, ...] = ()
+    hosts: tuple[Problem, ...] = ()
+
+    @property
+    def all(self) -> tuple[Problem, ...]:
+        return (*self.profile, *self.hosts)
+
+
+def engine_seen(engine: Engine, text: str, error: str = "") -> EngineSeen:
+    """What a host's version script said; an engine that is not among what is installed is missing."""
+    installed = parse(text)
+    name = main_name(engine)
+    if name in installed:
+        return EngineSeen(installed)
+    return EngineSeen(installed, error or f"no {name} is installed beside the program that was asked")
+
+
+def main_name(engine: Engine) -> str:
+    """The package whose version is the engine's."""
+    return engine.version.same[0] if engine.version is not None and engine.version.same else ""
+
+
+def build_on(build: Build, engine: Engine, seen: Seen) -> Build:
+    """A build with the versions that its host told; what the inventory says of them counts more."""
+    if seen.engine is None:
+        return build
+    installed = seen.engine.installed
+    version = installed.get(main_name(engine), "")
+    return replace(build, version=build.version or version, nccl=build.nccl or nccl_of(installed))
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A placed replica and what is known of its hosts, by name; `gpus` are those of its shards."""
+
+    replica: ReplicaPlan
+    profile: Profile
+    engine: Engine
+    builds: Mapping[str, Build]
+    seen: Mapping[str, Seen]
+    gpus: Mapping[str, Sequence[Gpu]]
+
+
+def judge(p: Placed) -> Verdict:
+    """All that stands against a placed replica."""
+    cards = tuple(g for s in p.replica.shards for g in p.gpus.get(s.host, ()))
+    wrong = (*p.engine.validate(p.profile, cards), *p.engine.refuse(p.replica, p.profile, dict(p.builds)))
+    config = next((c for s in p.replica.shards if (c := p.seen[s.host].config) is not None), None)
+    if config is not None and p.engine.name in ("vllm", "sglang"):
+        version = p.builds.get(p.replica.leader.host, Build()).version
+        wrong = (*wrong, *model_config.check(p.profile, config, cards, version))
+    return Verdict(tuple(dict.fromkeys(wrong)), tuple(_hosts(p)))
+
+
+def _hosts(p: Placed) -> Iterable[Problem]:
+    seen = {s.host: p.seen[s.host] for s in p.replica.shards}
+    yield from _engines(p.profile, p.engine, seen)
+    if len(p.replica.shards) > 1:
+        yield from _ray(p.profile, seen, p.builds)
+    yield from container.on_hosts(p.profile, {h: x.image.digest for h, x in seen.items() if x.image is not None})
+    readers = {s.host: seen[s.host].model for s in p.replica.shards if p.engine.reads_model(s.rank)}
+    models = {h: (m if m.sizes else None) for h, m in readers.items() if m is not None}
+    yield from model_files.check(p.profile, models)
+    weights = max((m.weights_bytes for m in models.values() if m is not None), default=0)
+    for shard in p.replica.shards:
+        yield from memory.check(p.profile, p.gpus.get(shard.host, ()), weights, shard.host)
+
+
+def _engines(profile: Profile, engine: Engine, seen: Mapping[str, Seen]) -> Iterable[Problem]:
+    asked = {h: x.engine for h, x in seen.items() if x.engine is not None}
+    by_words: dict[str, list[str]] = {}
+    for host, found in asked.items():
+        if found.missing:
+            by_words.setdefault(found.missing, []).append(host)
+    for words, hosts in by_words.items():
+        what = f"profile {profile.name}: {engine.name} is missing on {', '.join(hosts)} ({words})"
+        yield Problem(what, f"install it there, or say where it is: path in [engines.{engine.name}]")
+    there = {h: e.installed for h, e in asked.items() if not e.missing}
+    if engine.version is not None and len(there) > 1:
+        yield from differing(profile.name, engine.version, there)
+
+
+def _ray(profile: Profile, seen: Mapping[str, Seen], builds: Mapping[str, Build]) -> Iterable[Problem]:
+    without = [
+        h
+        for h, x in seen.items()
+        if builds.get(h, Build()).distributed == "ray"
+        if x.engine is not None and not x.engine.missing and "ray" not in x.engine.installed
+    ]
+    if without:
+        what = f"profile {profile.name}: Ray is missing on {', '.join(without)}, and distributed is ray"
+        yield Problem(what, "vLLM has not brought it since 0.18: pip install ray, or distributed = 'mp'")
+
+
+def hidden(seen: Mapping[str, Seen], ours: Mapping[str, Iterable[str]]) -> Iterable[str]:
+    """Settings of NCCL that no environment shows. `ours`: the names that a shard's environment sets, by host."""
+    said: dict[str, list[str]] = {}
+    for host, x in seen.items():
+        names = set(ours.get(host, ()))
+        for file in x.nccl_files:
+            if file.why:
+                said.setdefault(f"{file.path} may change NCCL and cannot be read", []).append(host)
+            for name, value in file.settings:
+                said.setdefault(_setting(file.path, name, value, ours=name in names), []).append(host)
+        for name, value in x.image.nccl if x.image is not None else ():
+            said.setdefault(_setting("the image", name, value, ours=name in names), []).append(host)
+    yield from (f"{', '.join(hosts)}: {words}" for words, hosts in said.items())
+
+
+def _setting(where: str, name: str, value: str, *, ours: bool) -> str:
+    effect = "which the shard's environment overrides" if ours else "and NCCL takes it"
+    return f"{where} sets {name}={value}, {effect}"
+
+
+def unknown(seen: Mapping[str, Seen]) -> Iterable[str]:
+    """What was not checked, and why, with the hosts of which that is true."""
+    said: dict[str, list[str]] = {}
+    for host, x in seen.items():
+        for words in x.unknown:
+            said.setdefault(words, []).append(host)
+    yield from (f"not checked on {', '.join(hosts)}: {words}" for words, hosts in said.items())
+
+
+def read_config(text: str) -> Config | None:
+    """A model's config.json; None when it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
