@@ -247,17 +247,19 @@ def _write(report: Report, snapshot: Snapshot, wanted: Wanted, s: Session) -> No
 def _say(report: Report, snapshot: Snapshot, wanted: Wanted, s: Session) -> int:
     """Print the report, or what has changed in it; the exit code follows what was printed."""
     from llmgwctl.doctor import changes
+    from llmgwctl.doctor.choose import at_least
     from llmgwctl.render import doctor as render
 
     hosts = {h.name: h for h in s.hosts}
+    remarks = bool(wanted.severity) or s.asked.verbose
     what = None
     shown = report
     if wanted.state is not None:
-        before = _remembered(wanted.state)
+        before, counted = _remembered(wanted.state), report if remarks else at_least(report, "warn")
         if wanted.changed:
-            what = changes.changes(report, before)
+            what = changes.changes(counted, before)
             shown = what.report
-        _remember(wanted.state, changes.state(report, before), snapshot)
+        _remember(wanted.state, changes.state(counted, before), snapshot)
     if s.asked.json:
         out_json(render.document(report, snapshot.taken_at, what))
     elif what is not None:
@@ -265,7 +267,6 @@ def _say(report: Report, snapshot: Snapshot, wanted: Wanted, s: Session) -> int:
         if text:
             out(text)
     else:
-        remarks = bool(wanted.severity) or s.asked.verbose
         out(render.text(report, hosts, look(), verbose=s.asked.verbose, remarks=remarks))
     return shown.code(wanted.strict)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from llmgwctl.doctor.base import Answer, Check, Found, View, found
 from llmgwctl.doctor.names import folded
 from llmgwctl.doctor.verdicts import foreign, reasons
+from llmgwctl.fabric.domains import may_span
 from llmgwctl.fabric.imex import usable_channels
 from llmgwctl.model.host import HostFacts
 
@@ -82,6 +83,7 @@ CHECKS = (
         who="host admin",
         scope="domain",
         needs=("imex",),
+        applies=may_span,
         matters=True,
     ),
 )

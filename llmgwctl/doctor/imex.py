@@ -149,6 +149,7 @@ CHECKS = (
         who="host admin",
         disturbs="shards that span hosts, when the daemon is restarted",
         needs=("imex",),
+        applies=may_span,
     ),
     Check(
         "LG305",
@@ -160,6 +161,7 @@ CHECKS = (
         who="host admin",
         scope="domain",
         needs=("imex", "network"),
+        applies=may_span,
         matters=True,
     ),
     Check(
@@ -173,6 +175,7 @@ CHECKS = (
         disturbs="shards that span hosts",
         scope="domain",
         needs=("imex",),
+        applies=may_span,
         matters=True,
         hides=("LG305",),
     ),
@@ -187,6 +190,7 @@ CHECKS = (
         disturbs="everything on the host",
         scope="domain",
         needs=("imex", "network"),
+        applies=may_span,
         matters=True,
         hides=("LG305",),
     ),
@@ -224,6 +228,7 @@ CHECKS = (
         who="host admin",
         scope="domain",
         needs=("imex", "network"),
+        applies=may_span,
     ),
     Check(
         "LG311",

@@ -21,7 +21,7 @@ from llmgwctl.model.finding import (
     Report,
     next_actions,
 )
-from llmgwctl.model.host import Host
+from llmgwctl.model.host import READINGS, Host
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.json import moment
 from llmgwctl.render.text import PLAIN, Look, clean, draw, say, table
@@ -36,6 +36,7 @@ HEADS = {
 }
 MAX_CHECKS = 6
 Hosts = Mapping[str, Host]
+Told = tuple[list[str], tuple[str, tuple[str, ...], bool]]  # hosts; why, checks, whether it counts
 
 
 def value(finding: Finding) -> str:
@@ -98,18 +99,32 @@ def _suppressed(finding: Finding) -> RenderableType:
 
 
 def _unknown(report: Report, hosts: Hosts, *, verbose: bool) -> list[RenderableType]:
-    """What counts first; what lacks only a right or a part of a bundle is short unless asked for."""
+    """What counts first. Readings that are missing for one reason on the same hosts share a line."""
     rows = list(told(report.unknown, hosts))
     if not rows:
         return []
     lines = [
         (say(fold(names), "bold"), say(why, "yellow" if counts else "dim"), say(_ids(checks, verbose=verbose), "dim"))
-        for names, (why, checks, counts) in rows
+        for names, why, checks, counts in _together(rows)
     ]
     return [Text("Could not tell", style="yellow"), Padding(table(("", "", ""), lines, keep=()), (0, 0, 0, 2)), Text()]
 
 
-def told(unknown: Iterable[NotTold], hosts: Hosts) -> Iterator[tuple[list[str], tuple[str, tuple[str, ...], bool]]]:
+def _together(rows: Iterable[Told]) -> Iterator[tuple[list[str], str, tuple[str, ...], bool]]:
+    """`imex: not saved` and `hcas: not saved` of the same hosts: "imex, hcas: not saved"."""
+    groups: dict[tuple[tuple[str, ...], str, bool], tuple[list[str], list[str]]] = {}
+    for names, (why, checks, counts) in rows:
+        reading, colon, reason = why.partition(": ")
+        single = bool(colon) and reading in READINGS
+        of, ids = groups.setdefault((tuple(names), reason if single else why, counts), ([], []))
+        of += [reading] if single else []
+        ids += checks
+    for (names_of, reason, counts), (of, ids) in groups.items():
+        words = f"{', '.join(of)}: {reason}" if of else reason
+        yield list(names_of), words, tuple(sorted(set(ids))), counts
+
+
+def told(unknown: Iterable[NotTold], hosts: Hosts) -> Iterator[Told]:
     """Hosts of one fate together, without their own name and address in the words."""
     pairs = [
         (name, (alike_for(u.why, hosts.get(name)), tuple(c.id for c in u.checks), u.counts))
