@@ -339,7 +339,7 @@ def stranger() -> Fleet:
 
 
 ROWS = [(i, w, stranger if i == "LG110" else f, e) for i, w, f, e in ROWS]
-REMARKS = {"LG006", "LG007", "LG111", "LG310", "LG522", "LG611", "LG816", "LG902", "LG903"}
+REMARKS = {"LG006", "LG007", "LG111", "LG310", "LG312", "LG522", "LG611", "LG816", "LG902", "LG903"}
 LAUNCH = {"LG911", "LG912", "LG913", "LG914", "LG921", "LG922"}
 TOLD = {"LG001", "LG002", "LG605"}  # they say that something could not be told
 
@@ -371,6 +371,7 @@ def test_every_check_has_a_row():
 REMARK_ROWS = [
     ("LG006", lambda: system(scheduler="slurmd")),
     ("LG310", lambda: many((T[0], T[2], T[3]), lambda f: with_cells(f, {(1, j): "I" for j in range(4)}))),
+    ("LG312", lambda: settings(ip_local_port_range="32768 60999", ip_local_reserved_ports="50000")),
     ("LG522", lambda: changed(ONE, kernel_log=xid(999, "new"))),
     ("LG611", lambda: changed(ONE, gpus=gpus(addressing_mode="ATS"))),
     ("LG816", lambda: system(uptime_s=1800.0)),

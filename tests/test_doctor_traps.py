@@ -156,6 +156,8 @@ TRAPS = [
     ("H09 a file server that is well again",
      lambda: changed(ONE, kernel_log=log("nfs: server nas1 not responding, still trying", "nfs: server nas1 OK"))),
     ("H11 a system image that is read-only by design", read_only_root),
+    ("D18 ports that are reserved",
+     lambda: settings(ip_local_port_range="32768 60999", ip_local_reserved_ports="8080,50000-50010")),
     ("H07 a governor with another name", lambda: settings(governor="schedutil")),
     ("H05 a clock within what can be told", lambda: changed(ONE, clock=ok(replace(healthy()[ONE].clock.value, offset_s=3.0, bound_s=2.5)))),  # noqa: E501
     ("N18 a file that sets nothing which steers", nccl_debug),

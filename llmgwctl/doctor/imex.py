@@ -15,6 +15,7 @@ from llmgwctl.model.host import HostFacts
 
 QUERY = "nvidia-imex-ctl -q; systemctl show nvidia-imex -p ActiveState,UnitFileState"
 TABLE = "nvidia-imex-ctl -N (on both hosts)"
+PORTS = (50000, 50005)
 STARTING_S = 240  # a daemon that starts needs its peers, and they back off up to 125 s
 PER_JOB = "no action while IMEX is started per job; for llmgwctl to use NVLink across hosts it must run all the time"
 
@@ -100,6 +101,24 @@ def _not_connected(facts: HostFacts, view: View) -> bool:
 def _abrupt(facts: HostFacts, view: View, texts: tuple[str, ...]) -> Found | None:
     mine = tuple(t for t in texts if "IMEX" in t)
     return found(facts, *mine) if mine else None
+
+
+def _unreserved(facts: HostFacts, view: View) -> Iterator[Answer]:
+    """Outgoing connections may sit on IMEX's ports when it starts: they lie within the usual ephemeral range."""
+    resources = facts.resources.value
+    settings = dict(resources.settings) if resources is not None else {}
+    span = [int(w) for w in settings.get("ip_local_port_range", "").split() if w.isdigit()]
+    if len(span) != 2:
+        return
+    kept = [_span(part) for part in settings.get("ip_local_reserved_ports", "").split(",") if part.strip()]
+    loose = [p for p in PORTS if span[0] <= p <= span[1] and not any(low <= p <= high for low, high in kept)]
+    if loose:
+        yield found(facts, f"ephemeral ports {span[0]}-{span[1]} cover {' and '.join(map(str, loose))}, not reserved")
+
+
+def _span(part: str) -> tuple[int, int]:
+    low, _, high = part.strip().partition("-")
+    return (int(low), int(high or low)) if low.isdigit() and (high or low).isdigit() else (0, 0)
 
 
 def tray(facts: HostFacts) -> bool:
@@ -240,5 +259,16 @@ CHECKS = (
         who="job owner",
         disturbs="shards that span hosts",
         matters=True,
+    ),
+    Check(
+        "LG312",
+        "Nothing keeps IMEX's ports free for it",
+        "info",
+        each(_unreserved),
+        seen="sysctl net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports",
+        action="sysctl -w net.ipv4.ip_local_reserved_ports=50000,50005 (with what stands there already), and in sysctl.d",
+        who="host admin",
+        needs=("resources", "imex"),
+        applies=tray,
     ),
 )
