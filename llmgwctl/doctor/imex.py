@@ -266,7 +266,7 @@ CHECKS = (
         "info",
         each(_unreserved),
         seen="sysctl net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports",
-        action="sysctl -w net.ipv4.ip_local_reserved_ports=50000,50005 (with what stands there already), and in sysctl.d",
+        action="sysctl -w net.ipv4.ip_local_reserved_ports=50000,50005 (beside what is there), and in sysctl.d",
         who="host admin",
         needs=("resources", "imex"),
         applies=tray,
