@@ -65,9 +65,11 @@ class Done:
 class Bed:
     """A fleet of such hosts and a controller on the same switch. `spec` names hosts as in the simulated rack."""
 
-    def __init__(self, spec: RackSpec, user: str = "ops") -> None:
+    def __init__(self, spec: RackSpec, user: str = "ops", shared: Path | None = None) -> None:
+        """`shared`: a folder of this machine that every host sees at the same path, for reading."""
         self.spec = spec.at(NET)
         self.user = user
+        self.shared = shared
         self.label = f"lg{os.getpid()}-{uuid.uuid4().hex[:4]}"
         self.directory = BASE / self.label
         self.healthy = {m.name: replace(m, boot_id=str(uuid.uuid4())) for m in self.spec.machines}
@@ -329,7 +331,7 @@ class Bed:
         with_it = ("setpriv", "--pdeathsig", "KILL")  # the host dies with this process, however that ends
         own = ("-m", "-u", "-p", "--fork", "--kill-child", "--mount-proc", "--propagation", "private")
         where = ("ip", "netns", "exec", self._namespace(name), "unshare", *own)
-        argv = (*with_it, *where, "sh", str(INIT), str(d), name)
+        argv = (*with_it, *where, "sh", str(INIT), str(d), name, str(self.shared or ""))
         with (d / "log").open("ab") as log:
             self._processes[name] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
+from netns import Bed, missing
+
+from llmgwctl.rack import hgx
 
 REAL = Path(os.environ.get("LLMGW_REAL") or "~/.cache/llmgwctl-real").expanduser()
 
@@ -31,3 +38,14 @@ def real():
         return found
 
     return find
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    """Two hosts without an NVLink domain that see the engines where this machine has them."""
+    lacks = missing()
+    if lacks and os.environ.get("LLMGW_REAL_REQUIRED") != "1":
+        pytest.skip(f"hosts of namespaces need {', '.join(lacks)}")
+    assert not lacks, f"this machine lacks: {', '.join(lacks)}"
+    with Bed(hgx(2), user="root", shared=REAL) as made:
+        yield made
