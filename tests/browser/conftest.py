@@ -34,8 +34,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="LLMGW_E2E=1 starts a browser and runs these"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
+    """For one module: while playwright is there its event loop runs, and no other test could have one of its own."""
     from playwright.sync_api import sync_playwright
 
     assert Path(CHROMIUM).exists(), f"LLMGW_E2E=1, but {CHROMIUM} is not there: apt-get install chromium"
