@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import subprocess
 from pathlib import Path
@@ -105,7 +106,7 @@ def test_this_machine_has_cpus(shell):
 
 
 def test_processes(shell, tmp_path):
-    """Names may hold blanks and brackets; kernel threads are left out; owners go by name where there is one."""
+    """Who holds a GPU and what hangs; names may hold blanks and brackets; kernel threads are left out."""
     plant(
         tmp_path,
         {
@@ -117,27 +118,32 @@ def test_processes(shell, tmp_path):
             "etc/passwd": f"root:x:0:0::/root:/bin/sh\nme:x:{os.getuid()}:1::/:/bin/sh\n",
         },
     )
-    found = processes.PROBE.read({"processes": run(shell, processes.SECTIONS[0], tmp_path)}).value
+    report = Output("        Process ID                        : 77\n        Process ID                        : 4\n")
+    said = run(shell, processes.SECTIONS[0], tmp_path)
+    found = processes.PROBE.read({"processes": said, "nvidia-smi-q": report}).value
     owner = "root" if os.getuid() == 0 else "me"
     assert [(p.pid, p.state, p.command) for p in found] == [
-        (1, "S", "systemd"),
         (77, "R", "VLLM::Worker (0) D"),
         (311, "D", "nvidia-smi"),
     ]
     assert {p.user for p in found} == {owner}
+    assert "process 1 S systemd" in said.stdout
+    assert "kworker" not in said.stdout
 
 
 def test_processes_of_this_machine(shell):
-    """The real process table: this very test is in it."""
-    found = processes.PROBE.read({"processes": run(shell, processes.SECTIONS[0], "")}).value
-    assert os.getpid() in {p.pid for p in found}
-    assert all(p.command for p in found)
+    """The real process table: this very test is in it, with its owner."""
+    said = run(shell, processes.SECTIONS[0], "")
+    report = Output(f"<process_info><pid>{os.getpid()}</pid></process_info>")
+    found = {p.pid: p for p in processes.PROBE.read({"processes": said, "nvidia-smi-q": report}).value}
+    assert found[os.getpid()].user in (str(os.getuid()), pwd.getpwuid(os.getuid()).pw_name)
+    assert found[os.getpid()].command
 
 
 def test_gpu_processes_get_their_owner():
     """What nvidia-smi names by pid, /proc knows by user; a pid of another namespace stays without one."""
     cards = [smi.Card(processes=((77, "C", "/opt/vllm", "9 MiB"), (78, "C", "[Not Found]", "N/A")))]
-    said = "process 77 R python3\nowner 77 1001\nuser 1001 anna\nprocess 9 S sh\nowner 9 4242\n"
+    said = "process 77 R python3\nowner 77 1001\nuser 1001 anna\nprocess 9 S sh\nprocess 90 D cat\nowner 90 4242\n"
     outputs = {
         "nvidia-smi-q": Output(smi.text("580.126", cards)),
         "processes": Output(said),
@@ -147,7 +153,7 @@ def test_gpu_processes_get_their_owner():
     gpu = facts.gpus.value.gpus[0]
     assert [(p.pid, p.user) for p in gpu.processes] == [(77, "anna"), (78, None)]
     assert gpu.numa_node == 0
-    assert [(p.pid, p.user) for p in facts.processes.value] == [(9, "4242"), (77, "anna")]
+    assert [(p.pid, p.user) for p in facts.processes.value] == [(77, "anna"), (90, "4242")]
 
 
 # --- kernel log -------------------------------------------------------------------------------------------------
@@ -504,7 +510,8 @@ def test_versions_of_engines():
 PARSERS = (numa, processes, kernel_log, resources, clock, fabric_manager, versions, nccl)
 WORDS = st.sampled_from(
     ["node", "pci", "process", "owner", "user", "|", "source", "cut", "limit", "memory", "room", "ask", "mount",
-     "begin", "end", "sent", "received", "unit", "config", "set", "version", "switches", "loaded", "kernel", "file", "module"]
+     "begin", "end", "sent", "received", "unit", "config", "set", "version", "switches", "loaded", "kernel", "file",
+     "module"]
 )  # fmt: skip
 
 

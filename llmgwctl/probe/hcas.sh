@@ -1,5 +1,6 @@
 #!/bin/sh
-# RDMA adapters from sysfs. Arguments: root state_dir. Nothing is sent and no counter is read.
+# RDMA adapters from sysfs. Arguments: root state_dir rights. Nothing is sent and no counter is read; `rights` "sudo"
+# allows `sudo -n` for the one file that is root's alone.
 #
 # Prints one fact a line; what follows `hca` belongs to it, what follows `port` to that port:
 #   hca NAME · is KEY VALUE (node_guid, sys_image_guid, hca_type, fw_ver, board_id, numa_node, pci) ·
@@ -8,7 +9,7 @@
 #   pkey VALUE
 # A port has 256 places for GIDs, nearly all zero: they are passed over in one go, and files are read without forks.
 
-root=$1
+root=$1 rights=${3-}
 PATH=${PATH:+$PATH:}/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin
 LC_ALL=C
 export PATH LC_ALL
@@ -65,13 +66,19 @@ netdev() {
 
 # Vital product data tells the functions that manage NVSwitches from those that carry data; mostly for root alone.
 vpd() {
-    if [ ! -r "$1" ]; then
-        echo 'vpd unreadable'
-    elif timeout 5 head -c 4096 "$1" 2>/dev/null | grep -q SW_MNG; then
-        echo 'vpd switch-management'
+    if [ -r "$1" ]; then
+        words=$(timeout 5 head -c 4096 "$1" 2>/dev/null | tr -cd '[:print:]')
+    elif [ "$rights" = sudo ] && [ -e "$1" ]; then
+        words=$(timeout 5 sudo -n head -c 4096 "$1" 2>/dev/null | tr -cd '[:print:]')
+        [ -n "$words" ] || rights='' # it was refused, and will be
     else
-        echo 'vpd other'
+        words=
     fi
+    case $words in
+        '') echo 'vpd unreadable' ;;
+        *SW_MNG*) echo 'vpd switch-management' ;;
+        *) echo 'vpd other' ;;
+    esac
 }
 
 one_port() {

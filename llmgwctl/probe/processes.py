@@ -1,4 +1,4 @@
-"""Processes of the host with their owner and state: who holds a GPU, and what hangs in the kernel."""
+"""Processes of the host that matter, with owner and state: who holds a GPU, what hangs, which agents are there."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ from llmgwctl.probe.lines import grouped
 SECTIONS = (Section("processes", "sys", 20, script="processes.sh"),)
 PROCESS = re.compile(r"(\d{1,9}) ([A-Za-z]) ?(.{0,64})")
 OWNER = re.compile(r"(\d{1,9}) (\d{1,10})")
+ON_GPU = re.compile(r"Process ID *: (\d{1,9})|<pid>(\d{1,9})</pid>")
+AGENT = re.compile(r"nvidia|nv-|nvs|dcgm|nvlsm|slurm|kubelet|containerd|dockerd")
+HANGS = frozenset("DZTtX")
 USER = re.compile(r"(\d{1,10}) (\S{1,64})")
 
 
 def parse(outputs: dict[str, Output]) -> Reading[object]:
-    """All of user space by pid; a user without a name goes by its number. Broken when not one could be seen."""
+    """By pid; a user without a name goes by its number. Broken when not one process could be seen.
+
+    A host has hundreds of processes and a fleet thousands of hosts: those that hold no GPU, hang in no state and are no
+    agent are seen and not kept.
+    """
     said = outputs.get("processes", NOT_SAVED)
     if (why := failure(said)) is not None:
         return broken(why)
@@ -26,7 +33,14 @@ def parse(outputs: dict[str, Output]) -> Reading[object]:
     rows = [m for rest in found.get("process", []) if (m := PROCESS.fullmatch(rest))]
     if not rows:
         return broken(said.stderr.strip()[:200] or "no process could be seen")
-    return ok(tuple(sorted((_process(m, owners) for m in rows), key=lambda p: p.pid)))
+    report = outputs.get("nvidia-smi-q", NOT_SAVED).stdout
+    on_gpu = {int(m[1] or m[2]) for m in ON_GPU.finditer(report)}
+    made = (_process(m, owners) for m in rows)
+    return ok(tuple(sorted((p for p in made if _matters(p, on_gpu)), key=lambda p: p.pid)))
+
+
+def _matters(process: HostProcess, on_gpu: set[int]) -> bool:
+    return process.pid in on_gpu or process.state in HANGS or AGENT.match(process.command) is not None
 
 
 def _process(row: re.Match[str], owners: dict[int, str]) -> HostProcess:
