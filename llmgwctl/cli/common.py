@@ -6,9 +6,9 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -21,7 +21,9 @@ from llmgwctl.cli import forget
 if TYPE_CHECKING:
     from llmgwctl.collect import Save
     from llmgwctl.inventory import Inventory
+    from llmgwctl.model.fabric import FabricMap
     from llmgwctl.model.host import Host, Snapshot
+    from llmgwctl.model.life import Cordon
     from llmgwctl.probe.base import Probe, Section
     from llmgwctl.render.text import Look
     from llmgwctl.transport.base import Transport
@@ -70,11 +72,28 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def with_options(ctx: typer.Context, **given: Any) -> None:
-        here = {name: value for name in SHARED if (value := given.pop(name))}
-        command(asked=replace(ctx.obj or Asked(), **here), **given)
+        command(asked=_merged(ctx, given), **given)
 
     context = Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)
     return with_signature(with_options, [context, *own, *shared_parameters()])
+
+
+def _merged(ctx: typer.Context, given: dict[str, Any]) -> Asked:
+    here = {name: value for name in SHARED if (value := given.pop(name))}
+    return replace(ctx.obj or Asked(), **here)
+
+
+def unless_more_follows(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that has commands below it: when one of them follows, it only hands on the shared options."""
+
+    @wraps(command)
+    def with_more(ctx: typer.Context, **given: Any) -> None:
+        if ctx.invoked_subcommand is None:
+            command(ctx, **given)
+        else:
+            ctx.obj = _merged(ctx, given)
+
+    return with_signature(with_more, list(signature(command).parameters.values()))
 
 
 def shared_parameters() -> list[Parameter]:
@@ -107,6 +126,7 @@ class Session:
     inventory: Inventory
     hosts: tuple[Host, ...]
     transport: Transport
+    cordons: Mapping[str, tuple[Cordon, ...]] = field(default_factory=dict)  # those beside the inventory
 
     def note(self, text: str) -> None:
         """A sentence for people, on stderr."""
@@ -121,8 +141,9 @@ class Session:
         save: Save | None = None,
         extra: Callable[[Host], Sequence[Section]] | None = None,
     ) -> Snapshot:
-        """Read hosts (all that were chosen, unless told), with a progress bar on a terminal."""
+        """Read hosts (all that were chosen, unless told), with a progress bar on a terminal. Cordons are in it."""
         from llmgwctl.collect import collect
+        from llmgwctl.fabric.cordons import applied
 
         wanted = self.hosts if hosts is None else tuple(hosts)
         with progress(doing, len(wanted), quiet=self.asked.quiet) as step:
@@ -134,17 +155,28 @@ class Session:
             self.note(
                 f"read {len(found.hosts)} hosts; the slowest was {slow.host.name}: {slow.reachable.value or 0:.1f} s"
             )
-        return found
+        return applied(found, self.cordons)
+
+    def map(self, snapshot: Snapshot) -> FabricMap:
+        """The fabric map with what the inventory declares and what is cordoned."""
+        from llmgwctl.fabric import fabric_map
+        from llmgwctl.fabric.cordons import whole_hosts
+
+        return fabric_map(snapshot, self.inventory.fabrics, whole_hosts(snapshot, self.cordons))
 
 
 @asynccontextmanager
 async def session(asked: Asked) -> AsyncIterator[Session]:
     """Load the inventory, choose the hosts, open the transport; everything is closed at the end."""
+    from llmgwctl.inventory.cordons import beside
+    from llmgwctl.inventory.cordons import load as load_cordons
+
     inventory = load_inventory(asked)
     hosts = inventory.select(asked.hosts, asked.pool)
+    cordons = load_cordons(beside(inventory.path))
     transport = open_transport(asked, inventory)
     try:
-        yield Session(asked, inventory, hosts, transport)
+        yield Session(asked, inventory, hosts, transport, cordons)
     finally:
         await transport.close()
 

@@ -19,33 +19,41 @@ from llmgwctl.cli.common import (
     run,
     session,
     shared,
+    unless_more_follows,
 )
 
 if TYPE_CHECKING:
     from llmgwctl.model.fabric import FabricMap
     from llmgwctl.model.host import Snapshot
+    from llmgwctl.model.life import Cordon
     from llmgwctl.probe.base import Section
 
 COULD_NOT_TELL = 3
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(hosts)
+    from llmgwctl.cli import cordoning
+
+    group = typer.Typer(invoke_without_command=True)
+    group.callback()(hosts)
+    cordoning.register(group)
+    app.add_typer(group, name="hosts")
     app.command()(probe)
     app.command()(nvlink)
 
 
+@unless_more_follows
 @shared
 def hosts(
     *,
     asked: Asked,
     check: Annotated[bool, typer.Option("--check", help="Also try to reach each of them.")] = False,
 ) -> None:
-    """List the hosts of the inventory, folded into ranges.
+    """List the hosts of the inventory, folded into ranges, with what is cordoned; cordon them and drain them.
 
     Example: llmgwctl hosts --check -w 'r1-t[01-18]'
 
-    Exit code 3 when --check could not reach one of them.
+    Cordons that lie on the hosts alone are read with --check. Exit code 3 when it could not reach one of them.
     """
     run(_hosts(asked, check=check))
 
@@ -55,19 +63,21 @@ async def _hosts(asked: Asked, *, check: bool) -> None:
 
     async with session(asked) as s:
         states = None
+        cordons = in_force_now(s)
         if check:
-            from llmgwctl.probe import system
+            from llmgwctl.probe import life, system
             from llmgwctl.render.words import alike_for
 
-            snapshot = await s.collect(probes=(system.PROBE,), doing="reaching hosts")
+            snapshot = await s.collect(probes=(system.PROBE, life.PROBE), doing="reaching hosts")
             states = {
                 f.host.name: "reachable" if f.reachable.ok else alike_for(f.reachable.why, f.host)
                 for f in snapshot.hosts
             }
+            cordons |= {f.host.name: f.life.value.cordons for f in snapshot.hosts if f.life.value}
     if asked.json:
-        out_json(render.hosts_document(s.hosts, states))
+        out_json(render.hosts_document(s.hosts, states, cordons))
     else:
-        out(render.hosts(s.hosts, states, look()))
+        out(render.hosts(s.hosts, states, look(), cordons))
     finish(COULD_NOT_TELL if states and set(states.values()) != {"reachable"} else 0)
 
 
@@ -196,10 +206,16 @@ async def _nvlink(asked: Asked, html: Path | None, *, every_tray: bool) -> None:
     finish(unsure(s, fmap))
 
 
-def mapped(s: Session, snapshot: Snapshot) -> FabricMap:
-    from llmgwctl.fabric import fabric_map
+def in_force_now(s: Session) -> dict[str, tuple[Cordon, ...]]:
+    import time
 
-    return fabric_map(snapshot, s.inventory.fabrics)
+    from llmgwctl.fabric.cordons import in_force
+
+    return {name: found for name, ours in s.cordons.items() if (found := in_force(ours, time.time()))}
+
+
+def mapped(s: Session, snapshot: Snapshot) -> FabricMap:
+    return s.map(snapshot)
 
 
 def unsure(s: Session, fmap: FabricMap) -> int:

@@ -193,14 +193,14 @@ async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
         raise UsageError("name the replicas to stop, or say --all")
     async with session(asked) as s:
         snapshot = await read_life(s)
-        states = [r for r in find(snapshot, None if everything else names) if _ours(s, r, snapshot, named=bool(names))]
+        states = [r for r in find(snapshot, None if everything else names) if ours(s, r, snapshot, named=bool(names))]
         for name in (n for n in names if not any(r.id == n for r in states)):
             s.note(f"{name}: nothing of it on the hosts that answered")
         ended: list[Stopped] = []
         for r in states:
             done = await stop_replica(targets_of(snapshot, r), s.transport)
             ended += done
-            _tell_stopped(s, r, done)
+            tell_stopped(s, r, done)
         tell_unseen(s, snapshot)
         if asked.json:
             out_json({"schema": "llmgwctl.stop/v1", "stopped": [_stopped(x) for x in ended]})
@@ -208,7 +208,7 @@ async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
     finish(FAILED if any(x.gone is False for x in ended) else UNKNOWN if unknown else 0)
 
 
-def _ours(s: Session, r: ReplicaState, snapshot: Snapshot, *, named: bool) -> bool:
+def ours(s: Session, r: ReplicaState, snapshot: Snapshot, *, named: bool) -> bool:
     """Another account's replica, and one that a newer llmgwctl started, are shown and never touched."""
     from llmgwctl.model.errors import UsageError
 
@@ -226,7 +226,7 @@ def _ours(s: Session, r: ReplicaState, snapshot: Snapshot, *, named: bool) -> bo
     return False
 
 
-def _tell_stopped(s: Session, r: ReplicaState, ended: tuple[Stopped, ...]) -> None:
+def tell_stopped(s: Session, r: ReplicaState, ended: tuple[Stopped, ...]) -> None:
     for x in ended:
         where = f"{r.id} rank {x.target.rank} on {x.target.host.name}"
         if x.gone is None:

@@ -17,7 +17,6 @@ from llmgwctl.cli.common import Asked, Session, finish, look, note, out, out_jso
 from llmgwctl.cli.planning import NO_PLACEMENT, launched, refuse_problems
 from llmgwctl.engines import engine_of
 from llmgwctl.engines.base import Build, Engine
-from llmgwctl.fabric import fabric_map
 from llmgwctl.launch.claim import ClaimHeld
 from llmgwctl.launch.place import Place, Placed, PlaceFailed, PlanChanged
 from llmgwctl.launch.prepare import Launch, prepare
@@ -49,10 +48,11 @@ class Wanted:
     replicas: int | None = None
     timeout_s: int | None = None
     wait: bool = True
+    ids: tuple[str, ...] = ()  # names of replicas that are wanted back
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
     """What stays the same over all attempts."""
 
     session: Session
@@ -72,7 +72,7 @@ async def bring_up(asked: Asked, wanted: Wanted) -> None:
         profile = s.inventory.profile(wanted.profile)
         engine = engine_of(profile.engine)
         refuse_problems(profile, engine)
-        job = _Job(s, wanted, profile, engine, read_api_key(profile), operator())
+        job = Job(s, wanted, profile, engine, read_api_key(profile), operator())
         made, bringing = await _begun(job)
         rows = await _served(job, made, bringing) if wanted.wait else [_row(p, None) for p in bringing]
         if asked.json:
@@ -110,7 +110,7 @@ def read_api_key(profile: Profile) -> str:
 # --- plan, claim, start ---------------------------------------------------------------------------------------------
 
 
-async def _begun(job: _Job) -> tuple[Plan, list[Place]]:
+async def _begun(job: Job) -> tuple[Plan, list[Place]]:
     """Everything started, all replicas or none. A lost race, or facts that changed, mean reading and planning again."""
     for attempt in range(1, ATTEMPTS + 1):
         snapshot = await job.session.collect()
@@ -124,7 +124,7 @@ async def _begun(job: _Job) -> tuple[Plan, list[Place]]:
     raise AssertionError("unreachable")
 
 
-async def _planned(job: _Job, snapshot: Snapshot) -> tuple[Plan, Mapping[str, Build]]:
+async def _planned(job: Job, snapshot: Snapshot) -> tuple[Plan, Mapping[str, Build]]:
     """A plan that its hosts can carry, and the builds there; else it ends here, with the reasons."""
     s = job.session
     made = _plan(job, snapshot)
@@ -146,12 +146,12 @@ async def _planned(job: _Job, snapshot: Snapshot) -> tuple[Plan, Mapping[str, Bu
     return made, checked.builds
 
 
-def _plan(job: _Job, snapshot: Snapshot) -> Plan:
-    fmap = fabric_map(snapshot, job.session.inventory.fabrics)
-    return make_plan(fmap, snapshot, job.profile, job.engine.ports(job.profile), job.count)
+def _plan(job: Job, snapshot: Snapshot) -> Plan:
+    fmap, ports = job.session.map(snapshot), job.engine.ports(job.profile)
+    return make_plan(fmap, snapshot, job.profile, ports, job.count, names=job.wanted.ids)
 
 
-async def _start_all(job: _Job, made: Plan, snapshot: Snapshot, builds: Mapping[str, Build]) -> list[Place]:
+async def _start_all(job: Job, made: Plan, snapshot: Snapshot, builds: Mapping[str, Build]) -> list[Place]:
     bringing = [_place(job, r, builds) for r in made.replicas]
     touched: list[Place] = []
     try:
@@ -171,7 +171,7 @@ async def _start_all(job: _Job, made: Plan, snapshot: Snapshot, builds: Mapping[
     return bringing
 
 
-def _place(job: _Job, replica: ReplicaPlan, builds: Mapping[str, Build]) -> Place:
+def _place(job: Job, replica: ReplicaPlan, builds: Mapping[str, Build]) -> Place:
     hosts = {h.name: h for h in job.session.inventory.hosts}
     now = datetime.now(UTC)
     launch = Launch(f"{now:%Y%m%dT%H%M%S}-{token_hex(4)}", f"{now:%Y-%m-%dT%H:%M:%SZ}", job.operator)
@@ -192,7 +192,7 @@ def logs_folder(replica: str, launch: str) -> Path:
     return Path(state) / "llmgwctl" / "logs" / f"{replica}.{launch}"
 
 
-async def _recheck(job: _Job, made: Plan, snapshot: Snapshot, bringing: Sequence[Place]) -> None:
+async def _recheck(job: Job, made: Plan, snapshot: Snapshot, bringing: Sequence[Place]) -> None:
     """The chosen hosts once more, after the claim: the same facts give the same plan, so another plan is a change."""
     chosen = {s.host for r in made.replicas for s in r.shards}
     hosts = [f.host for f in snapshot.hosts if f.host.name in chosen]
@@ -219,7 +219,7 @@ def _essence(replica: ReplicaPlan) -> tuple[object, ...]:
     return (replica.tier, replica.fabric, replica.ports, replica.shards)
 
 
-async def _undo(job: _Job, touched: Sequence[Place]) -> None:
+async def _undo(job: Job, touched: Sequence[Place]) -> None:
     for p in touched:
         stopped = await stop_replica(p.targets, job.session.transport)
         for x in stopped:
@@ -232,7 +232,7 @@ async def _undo(job: _Job, touched: Sequence[Place]) -> None:
 # --- wait -----------------------------------------------------------------------------------------------------------
 
 
-async def _served(job: _Job, made: Plan, bringing: Sequence[Place]) -> list[dict[str, object]]:
+async def _served(job: Job, made: Plan, bringing: Sequence[Place]) -> list[dict[str, object]]:
     names = ", ".join(p.prepared[0].replica for p in bringing)
     try:
         with progress(f"waiting for {names}", len(bringing), quiet=job.session.asked.quiet) as step:
@@ -269,7 +269,7 @@ async def _all_serve(bringing: Sequence[Place], step: Callable[[str], None]) -> 
 EXPECTED = {"nvlink": "nvlink", "scale-out": "ib", "tcp": "tcp"}
 
 
-def _tell_doubts(job: _Job, p: Place, done: Placed, made: Plan) -> None:
+def _tell_doubts(job: Job, p: Place, done: Placed, made: Plan) -> None:
     name = p.prepared[0].replica
     if not done.proved:
         job.session.note(f"! {name}: not proved that it serves: {clean(done.why)}")
@@ -280,7 +280,7 @@ def _tell_doubts(job: _Job, p: Place, done: Placed, made: Plan) -> None:
         job.session.note(f"! {name}: planned over {made.tier}, and NCCL uses {done.transport}")
 
 
-def _tell_rolled_back(job: _Job, e: PlaceFailed) -> None:
+def _tell_rolled_back(job: Job, e: PlaceFailed) -> None:
     for x in e.rolled_back.unclean:
         why = ", ".join(x.left) or x.why
         job.session.note(clean(f"rank {x.target.rank} on {x.target.host.name} could not be cleaned up: {why}"))

@@ -50,6 +50,8 @@ class ShardRecord:
     ended: tuple[tuple[str, str], ...] = ()  # of the first process that ended: name, code, at, uptime_s
     ready: dict[str, object] | None = None  # what the controller recorded when it served: endpoint, transport, at
     carried: bool = False  # some process carries the marker of this launch, recorded or not
+    age_s: float | None = None  # since its supervisor began, by the host's own clock; None: another boot, or not told
+    ended_ago_s: float | None = None  # since the first end of a process
 
     def text(self, key: str) -> str:
         value = self.spec.get(key, "")
@@ -70,11 +72,37 @@ class ShardRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Cordon:
+    """A host, or some of its GPUs, that an operator keeps out of new placements. `until`: seconds since the epoch.
+
+    `account`: whose file on the host says so; "": it stands beside the inventory.
+    """
+
+    reason: str
+    until: float | None = None
+    by: str = ""
+    at: str = ""  # UTC, ISO 8601
+    gpus: tuple[int, ...] = ()  # none: the whole host
+    account: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A small document that llmgwctl left on a host about something else. `age_s` None: written before a reboot."""
+
+    name: str
+    text: str
+    age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class HostLife:
-    """All claims (of every account) and all shards (of this account) on a host."""
+    """All claims and cordons (of every account) and all shards and notes (of this account) on a host."""
 
     claims: tuple[Claim, ...] = ()
     shards: tuple[ShardRecord, ...] = ()
     unreadable: tuple[str, ...] = ()  # half-written or foreign entries, named
     uptime_s: float = 0.0
     boot_id: str = ""
+    cordons: tuple[Cordon, ...] = ()
+    notes: tuple[Note, ...] = ()

@@ -32,10 +32,21 @@ TIERS: dict[str, tuple[Tier, ...]] = {
 NAMES: dict[Tier, str] = {"nvlink": "NVLink", "scale-out": "scale-out", "tcp": "TCP", "single-host": "single-host"}
 
 
-def plan(fmap: FabricMap, snapshot: Snapshot, profile: Profile, port_names: Sequence[str] = (), count: int = 1) -> Plan:
-    """`count` replicas of a profile, all or nothing. `port_names`: the ports that its engine needs besides "http"."""
+def plan(
+    fmap: FabricMap,
+    snapshot: Snapshot,
+    profile: Profile,
+    port_names: Sequence[str] = (),
+    count: int = 1,
+    *,
+    names: Sequence[str] = (),
+) -> Plan:
+    """`count` replicas of a profile, all or nothing. `port_names`: the ports that its engine needs besides "http".
+
+    `names`: what the replicas are to be called, where these names are free.
+    """
     fleet = Fleet.of(profile, fmap, snapshot)
-    ids = _free_ids(profile.name, snapshot)
+    ids = _free_ids(profile.name, snapshot, names)
     replicas: list[ReplicaPlan] = []
     tried: dict[Tier, Tried] = {}
     first: dict[Tier, Tried] = {}
@@ -110,12 +121,14 @@ def _left_out(fleet: Fleet, replicas: Sequence[ReplicaPlan], tried: dict[Tier, T
     return tuple(result)
 
 
-def _free_ids(profile: str, snapshot: Snapshot) -> Iterator[str]:
+def _free_ids(profile: str, snapshot: Snapshot, wanted: Sequence[str] = ()) -> Iterator[str]:
     """PROFILE-0, PROFILE-1 ... without those that a claim or a shard on any host has."""
     pattern = re.compile(re.escape(profile) + r"-(\d+)")
     names = {c.replica for f in snapshot.hosts if f.life.value for c in f.life.value.claims}
     names |= {s.replica for f in snapshot.hosts if f.life.value for s in f.life.value.shards}
-    used = {int(m.group(1)) for n in names if (m := pattern.fullmatch(n))}
+    first = [n for n in dict.fromkeys(wanted) if n not in names and pattern.fullmatch(n)]
+    yield from first
+    used = {int(m.group(1)) for n in (*names, *first) if (m := pattern.fullmatch(n))}
     number = 0
     while True:
         if number not in used:

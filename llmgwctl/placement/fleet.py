@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from llmgwctl.fabric.cordons import words
 from llmgwctl.fabric.imex import ImexView, view
 from llmgwctl.model.fabric import FabricMap
 from llmgwctl.model.gpu import Gpu
@@ -134,9 +135,10 @@ def busy_gpus(facts: HostFacts) -> dict[int, str]:
     """GPU index -> who has it: a claim, a compute process, or memory in use that no process explains."""
     report = facts.gpus.value
     claims = {c.key.removeprefix("gpu-"): c for c in claims_of(facts)}
+    cordoned = {g: words(c) for c in facts.life.value.cordons for g in c.gpus} if facts.life.value else {}
     found = {}
     for gpu in report.gpus if report else ():
-        if why := _busy(gpu, claims):
+        if why := _busy(gpu, claims) or (f"cordoned: {cordoned[gpu.index]}" if gpu.index in cordoned else ""):
             found[gpu.index] = why
     return found
 

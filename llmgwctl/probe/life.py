@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from llmgwctl.model.life import SPEC_SCHEMA, Claim, HostLife, Process, ShardRecord
+from llmgwctl.model.life import SPEC_SCHEMA, Claim, Cordon, HostLife, Note, Process, ShardRecord
 from llmgwctl.model.reading import Reading, broken, ok
 from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
 
@@ -36,11 +36,12 @@ def parse(outputs: dict[str, Output]) -> Reading[object]:
     if said.exit_code != 0:
         return broken(f"exit code {said.exit_code}: {said.stderr.strip()[:200]}")
     blocks = list(_blocks(said.stdout))
-    about = {b.word: b.rest for b in blocks if b.word in ("boot_id", "uptime_s", "node", "account")}
+    about = {b.word: b.rest for b in blocks if b.word in ("boot_id", "uptime_s", "node", "account", "clock", "ticks")}
     uptime_s = _number(about.get("uptime_s", "0"))
-    if "boot_id" not in about or not 0 < uptime_s < math.inf:
+    if "boot_id" not in about or uptime_s <= 0:
         return broken("neither boot id nor uptime was said")
-    return ok(_Reader(about["boot_id"], uptime_s).read(blocks))
+    clock_s, ticks = _number(about.get("clock", "0")), _number(about.get("ticks", "100")) or 100
+    return ok(_Reader(about["boot_id"], uptime_s, clock_s, ticks).read(blocks))
 
 
 def _blocks(text: str) -> Iterator[Block]:
@@ -63,6 +64,10 @@ def _blocks(text: str) -> Iterator[Block]:
 class _Reader:
     boot_id: str
     uptime_s: float
+    clock_s: float = 0.0  # of the real kernel, by which processes begin and end
+    ticks: float = 100.0
+    cordons: list[Cordon] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     shards: list[ShardRecord] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
@@ -75,6 +80,10 @@ class _Reader:
                 pid, _, marker = block.rest.partition(" ")
                 if _PID.fullmatch(pid):
                     self.carriers.setdefault(marker, int(pid))
+            elif block.word == "cordon":
+                self._cordon(block)
+            elif block.word == "note":
+                self._note(block)
             elif block.word in ("claim", "blocked", "shard", "unreadable"):
                 groups.append([block])
             elif groups:
@@ -83,8 +92,30 @@ class _Reader:
             self._group(first, more)
         self._orphans()
         return HostLife(
-            tuple(self.claims), tuple(self.shards), tuple(self.unreadable), uptime_s=self.uptime_s, boot_id=self.boot_id
+            claims=tuple(self.claims),
+            shards=tuple(self.shards),
+            unreadable=tuple(self.unreadable),
+            uptime_s=self.uptime_s,
+            boot_id=self.boot_id,
+            cordons=tuple(self.cordons),
+            notes=tuple(self.notes),
         )
+
+    # --- cordons and notes
+
+    def _cordon(self, block: Block) -> None:
+        told = block.pairs()
+        gpus = tuple(int(g) for g in told.get("gpus", "").split(",") if _PID.fullmatch(g))
+        owner = block.rest.partition(" owner=")[2]
+        words = (told.get("by", ""), told.get("at", ""))
+        if told.get("reason"):
+            until = _number(told.get("until", "")) or None
+            self.cordons.append(Cordon(told["reason"], until, *words, gpus=gpus, account=owner))
+
+    def _note(self, block: Block) -> None:
+        name, boot, since = (*block.rest.split(" "), "", "")[:3]
+        same = boot == self.boot_id and bool(since)
+        self.notes.append(Note(name, "\n".join(block.body), self.uptime_s - _number(since) if same else None))
 
     def _group(self, first: Block, more: list[Block]) -> None:
         if first.word == "unreadable":
@@ -136,6 +167,8 @@ class _Reader:
             return
         same = boot == self.boot_id
         words = {b.word: b for b in more}
+        begun = _number(words["begun"].rest) / self.ticks if "begun" in words else 0.0
+        ended = words["exit"].pairs() if "exit" in words else {}
         marker = _marker(str(spec.get("replica")), spec.get("rank"), str(spec.get("launch")))
         self.shards.append(
             ShardRecord(
@@ -146,7 +179,9 @@ class _Reader:
                 stopping="stopping" in words,
                 boot_matches=same,
                 log_bytes=int(_number(words["log"].rest)) if "log" in words else 0,
-                ended=tuple(words["exit"].pairs().items()) if "exit" in words else (),
+                ended=tuple(ended.items()),
+                age_s=max(0.0, self.clock_s - begun) if same and begun and self.clock_s else None,
+                ended_ago_s=_ago(self.clock_s, ended) if same else None,
                 ready=_json("\n".join(words["ready"].body)) if "ready" in words else None,
                 carried=same and marker in self.carriers,
             )
@@ -193,11 +228,17 @@ def _json(text: str) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
+def _ago(clock_s: float, ended: dict[str, str]) -> float | None:
+    at = _number(ended.get("clock", ""))
+    return max(0.0, clock_s - at) if at and clock_s else None
+
+
 def _number(text: str) -> float:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         return 0.0
+    return value if math.isfinite(value) else 0.0
 
 
 PROBE = Probe("life", (Section("life", "sys", 20, script="life.sh"),), parse, fabric_set=True)

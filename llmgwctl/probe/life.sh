@@ -76,7 +76,10 @@ shard() {
     show "$1/spec.json" 262144
     while read -r index title pid begun; do
         case $index in
-            supervisor) echo "supervisor $title $(life_of "$title" "$pid")" ;;
+            supervisor)
+                echo "supervisor $title $(life_of "$title" "$pid")"
+                echo "begun $pid"
+                ;;
             *) echo "main $index $title $pid $(life_of "$pid" "$begun")" ;;
         esac
     done 2>/dev/null <"$1/pids"
@@ -94,11 +97,32 @@ shard() {
     echo "log $(cat "$1"/cmd.*/log "$1"/cmd.*/log.old "$1"/cmd.*/log.new 2>/dev/null | wc -c)"
 }
 
+# A host, or GPUs of it, that an operator of any account keeps out.
+cordon() {
+    odd_name "$1" && return
+    plain "$1" || return
+    echo "cordon ${1##*/} owner=$(stat -c %U "$1")"
+    show "$1" 4096
+}
+
+# What we have left here about other hosts and other times: its age is by this boot's uptime.
+note() {
+    odd_name "$1" && return
+    plain "$1" || return
+    IFS=' ' read -r boot since <"$1"
+    echo "note ${1##*/} $(printf %s "$boot" | tr -dc 'a-z0-9-') $(printf %s "$since" | tr -dc '0-9.')"
+    sed 1d "$1" 2>/dev/null | head -c 16384 | tr -d '\000\r' | sed 's/^/  /'
+    echo
+}
+
 read_host
 echo "boot_id $boot_id"
 echo "uptime_s $uptime"
 echo "node $node"
 echo "account $(id -un)"
+# Processes begin by the real kernel's clock, in its ticks.
+read -r clock _ </proc/uptime && echo "clock $clock"
+echo "ticks $(getconf CLK_TCK 2>/dev/null || echo 100)"
 # Every process that carries a marker of ours, whether anything else here tells of it or not. Simulated hosts share one
 # process table: there a process also says of which of them it is.
 grep -sHzE '^LLMGWCTL_SHARD=[A-Za-z0-9._-]+$' /proc/[0-9]*/environ | tr '\000' '\n' | head -n 4096 |
@@ -110,6 +134,12 @@ for directory in "$root/run/lock/llmgwctl" "$root/dev/shm/llmgwctl"; do
     for file in "$directory"/gpu-* "$directory"/slot-*; do
         if [ -e "$file" ] || [ -L "$file" ]; then claim "$file"; fi
     done
+    for file in "$directory"/cordon-*; do
+        if [ -e "$file" ] || [ -L "$file" ]; then cordon "$file"; fi
+    done
+done
+for file in "$state_dir/$node/notes"/*; do
+    if [ -e "$file" ] || [ -L "$file" ]; then note "$file"; fi
 done
 for directory in "$state_dir/$node"/*.r[0-9]* "$state_dir/$node"/.new.*; do
     if [ -e "$directory" ] || [ -L "$directory" ]; then shard "$directory"; fi

@@ -7,24 +7,39 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from llmgwctl.fabric.cordons import words
 from llmgwctl.model.gpu import GpuReport
 from llmgwctl.model.host import READINGS, Host, HostFacts, Snapshot
+from llmgwctl.model.life import Cordon
 from llmgwctl.model.network import Hca
 from llmgwctl.model.product import product_of, token_of
 from llmgwctl.model.reading import Reading
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.rack import chips
 from llmgwctl.render.text import PLAIN, Look, draw, say, table
-from llmgwctl.render.words import alike_for, short_domain
+from llmgwctl.render.words import alike_for, ranges, short_domain
 
 SHORT = {"InfiniBand": "IB", "Ethernet": "Eth"}
 
 
-def hosts(found: Sequence[Host], states: Mapping[str, str] | None = None, look: Look = PLAIN) -> str:
-    """Hosts by pool and rack, folded; with `states` also how each of them was reached."""
+Cordons = Mapping[str, Sequence[Cordon]]
+
+
+def hosts(
+    found: Sequence[Host], states: Mapping[str, str] | None = None, look: Look = PLAIN, cordons: Cordons | None = None
+) -> str:
+    """Hosts by pool and rack, folded; with `states` also how each of them was reached; then what is cordoned."""
     rows = alike((h.name, (h.pool, h.rack or "-", _way(h), (states or {}).get(h.name, ""))) for h in found)
     heads = ("HOSTS", "COUNT", "POOL", "RACK", "BY", "STATE" if states is not None else "")
-    return draw([table(heads, ((fold(n), str(len(n)), *said) for n, said in rows))], look)
+    parts: list[RenderableType] = [table(heads, ((fold(n), str(len(n)), *said) for n, said in rows))]
+    kept_out = list(alike((h.name, _cordoned(c)) for h in found for c in (cordons or {}).get(h.name, ())))
+    if kept_out:
+        parts += [say("\nCordoned", "bold yellow"), table(("", ""), ((fold(n), why) for n, why in kept_out))]
+    return draw(parts, look)
+
+
+def _cordoned(cordon: Cordon) -> str:
+    return (f"GPU {ranges(cordon.gpus)}: " if cordon.gpus else "") + words(cordon)
 
 
 def _way(host: Host) -> str:
@@ -35,7 +50,9 @@ def _way(host: Host) -> str:
     return f"{user}{'address' if host.address else 'name'}{port}{jump}"
 
 
-def hosts_document(found: Sequence[Host], states: Mapping[str, str] | None = None) -> dict[str, Any]:
+def hosts_document(
+    found: Sequence[Host], states: Mapping[str, str] | None = None, cordons: Cordons | None = None
+) -> dict[str, Any]:
     return {
         "schema": "llmgwctl.hosts/v1",
         "hosts": [
@@ -47,9 +64,21 @@ def hosts_document(found: Sequence[Host], states: Mapping[str, str] | None = Non
                 "user": h.user,
                 "port": h.port,
                 **({"state": states[h.name]} if states is not None else {}),
+                "cordons": [_cordon(c) for c in (cordons or {}).get(h.name, ())],
             }
             for h in found
         ],
+    }
+
+
+def _cordon(cordon: Cordon) -> dict[str, Any]:
+    return {
+        "reason": cordon.reason,
+        "until": cordon.until,
+        "by": cordon.by,
+        "at": cordon.at,
+        "gpus": list(cordon.gpus),
+        "account": cordon.account or None,
     }
 
 
