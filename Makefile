@@ -1,11 +1,12 @@
 # make demo   the whole main job on a simulated rack        make test   all quick tests
-# make check  lint + types + shell + tests                   make real   tests with real engines (slow, needs `make real-setup`)
+# make check  lint + types + shell + tests                   make real   tests with real engines (after make real-setup)
+# make soak   the long counts     make fuzz   mutated outputs through every parser     make screenshots   docs/img
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: setup demo test check lint types shell real soak clean
+.PHONY: setup demo test check lint types shell real real-setup soak fuzz screenshots clean
 
 setup: .venv/.done
 
@@ -39,6 +40,15 @@ real: setup
 
 soak: setup
 	$(BIN)/python -m pytest -m soak --override-ini addopts='-ra --strict-markers'
+
+fuzz: setup
+	$(BIN)/python tests/fuzz/run.py
+
+screenshots: setup
+	$(BIN)/python tests/browser/screenshots.py
+
+real-setup:
+	tests/real/setup.sh
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
