@@ -178,7 +178,7 @@ def read_log(shell, root, *rights: str) -> kernel_log.KernelLog:
 def test_kernel_log(shell, tmp_path):
     """Lines that matter, each of its kind, with the seconds since boot; Xids with number and device."""
     plant(tmp_path, {"log": LOG})
-    program(tmp_path, "journalctl", f'[ "$*" = "-k -b -o short-monotonic --no-pager -q" ] && cat {tmp_path}/log')
+    program(tmp_path, "journalctl", f'[ "$*" = "-k -b -o short-monotonic --no-pager" ] && cat {tmp_path}/log')
     found = read_log(shell, tmp_path).value
     assert (found.source, found.cut) == ("journalctl", False)
     assert [x.kind for x in found.lines] == ["mlx5", "xid", "sxid", "oom", "hung", "nfs", "lockup", "disk"]
@@ -206,7 +206,7 @@ def test_a_flood_does_not_push_out_the_driver(shell, tmp_path):
         ("echo 'No journal files were opened due to insufficient permissions.' >&2; exit 1", None),
         ("echo 'Hint: You are currently not seeing messages from other users and the system.' >&2", None),
         (None, "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1"),
-        ("exit 0", "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1"),
+        ("echo '-- No entries --'", "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1"),
     ],
 )
 def test_a_right_that_is_missing_is_named(shell, tmp_path, journal, ring):
@@ -215,9 +215,6 @@ def test_a_right_that_is_missing_is_named(shell, tmp_path, journal, ring):
         if body is not None:
             program(tmp_path, name, body)
     found = read_log(shell, tmp_path)
-    if journal == "exit 0":  # the journal was open and empty: that is an answer
-        assert found.value.lines == ()
-        return
     assert "systemd-journal" in found.why
     assert "dmesg_restrict" in found.why
 
@@ -249,7 +246,7 @@ def test_sudo_only_where_the_inventory_says_so(shell, tmp_path):
     assert read_log(shell, tmp_path).broken
     assert not (tmp_path / "asked").exists()
     assert read_log(shell, tmp_path, "sudo").value.lines
-    assert (tmp_path / "asked").read_text() == "-n journalctl -k -b -o short-monotonic --no-pager -q\n"
+    assert (tmp_path / "asked").read_text() == "-n journalctl -k -b -o short-monotonic --no-pager\n"
     program(tmp_path, "sudo", 'echo "sudo: a password is required" >&2; exit 1')
     assert "sudo = true" in read_log(shell, tmp_path, "sudo").why
 

@@ -68,6 +68,7 @@ try() {
     if [ -n "$matches" ] || { [ "$lines" -gt 1 ] && ! denied "$complaint"; }; then show "$program"; fi
     if denied "$complaint"; then
         echo "denied $program: $complaint"
+        hidden=yes
     elif [ -n "$complaint" ]; then
         echo "failed $program: $complaint"
     else
@@ -75,8 +76,10 @@ try() {
     fi
 }
 
-empty=
-try journalctl -k -b -o short-monotonic --no-pager -q
+empty='' hidden=''
+# Not -q: that hides the words by which it says that it may not look.
+try journalctl -k -b -o short-monotonic --no-pager
 try dmesg
-[ -z "$empty" ] || { echo "source $empty" && echo "read $lines"; }
+# A kernel that has said nothing at all is hardly to be believed, and not where somebody may not look.
+if [ -n "$empty" ] && [ -z "$hidden" ]; then echo "source $empty" && echo "read $lines"; fi
 exit 0
