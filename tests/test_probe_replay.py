@@ -16,6 +16,7 @@ from llmgwctl.cli import main
 from llmgwctl.cli.common import Session
 
 PORT = "2467"
+pytestmark = pytest.mark.xdist_group("rack-2467")  # one fleet has one port
 FAULTS = ("r1-t02:imex-down", "r1-t03:gpu-not-joined:2", "h100-01:smi-missing")
 COMMANDS = (
     ("nvlink",),
