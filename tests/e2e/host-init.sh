@@ -1,14 +1,15 @@
 #!/bin/sh
 # The first process of a host: puts its files in their real places and becomes its sshd. Arguments: directory name
-# [shared], a folder of this machine that the host sees at the same path and cannot write.
+# SHARED..., folders of this machine that the host sees at the same path and cannot write.
 # Runs in mount, pid, uts and network namespaces of its own, so that nothing here outlives the host.
 set -e
-dir=$1 name=$2 shared=$3
+dir=$1 name=$2
+shift 2
 hostname "$name"
-if [ "$shared" ]; then
-    mkdir -p "$dir/shared"
-    mount --bind "$shared" "$dir/shared"
-fi
+for shared; do
+    mkdir -p "$dir/shared$shared"
+    mount --bind "$shared" "$dir/shared$shared"
+done
 
 mount -t overlay overlay -o "lowerdir=$dir/usr:/usr" /usr
 mount -t overlay overlay -o "lowerdir=$dir/etc:/etc" /etc
@@ -43,10 +44,10 @@ mount --bind "$dir/root" /root
 mount --bind "$dir/run" /run
 mount --bind "$dir/vartmp" /var/tmp
 mount --bind "$dir/tmp" /tmp
-if [ "$shared" ]; then
+for shared; do
     mkdir -p "$shared"
-    mount --bind "$dir/shared" "$shared"
+    mount --bind "$dir/shared$shared" "$shared"
     mount -o remount,bind,ro "$shared"
-fi
+done
 cd /
 exec /usr/sbin/sshd -D -e -f /etc/llmgw-e2e/sshd_config

@@ -14,6 +14,7 @@ import stat
 import subprocess
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -65,8 +66,8 @@ class Done:
 class Bed:
     """A fleet of such hosts and a controller on the same switch. `spec` names hosts as in the simulated rack."""
 
-    def __init__(self, spec: RackSpec, user: str = "ops", shared: Path | None = None) -> None:
-        """`shared`: a folder of this machine that every host sees at the same path, for reading."""
+    def __init__(self, spec: RackSpec, user: str = "ops", shared: Sequence[Path] = ()) -> None:
+        """`shared`: folders of this machine that every host sees at the same paths, for reading."""
         self.spec = spec.at(NET)
         self.user = user
         self.shared = shared
@@ -331,7 +332,7 @@ class Bed:
         with_it = ("setpriv", "--pdeathsig", "KILL")  # the host dies with this process, however that ends
         own = ("-m", "-u", "-p", "--fork", "--kill-child", "--mount-proc", "--propagation", "private")
         where = ("ip", "netns", "exec", self._namespace(name), "unshare", *own)
-        argv = (*with_it, *where, "sh", str(INIT), str(d), name, str(self.shared or ""))
+        argv = (*with_it, *where, "sh", str(INIT), str(d), name, *map(str, self.shared))
         with (d / "log").open("ab") as log:
             self._processes[name] = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

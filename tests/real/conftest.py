@@ -47,5 +47,10 @@ def bed() -> Iterator[Bed]:
     if lacks and os.environ.get("LLMGW_REAL_REQUIRED") != "1":
         pytest.skip(f"hosts of namespaces need {', '.join(lacks)}")
     assert not lacks, f"this machine lacks: {', '.join(lacks)}"
-    with Bed(hgx(2), user="root", shared=REAL) as made:
+    with Bed(hgx(2), user="root", shared=[p for p in (REAL, python_of_engines()) if p.is_dir()]) as made:
         yield made
+
+
+def python_of_engines() -> Path:
+    """Where the Python is installed from which the engines' environment was made."""
+    return (REAL / "vllm/bin/python").resolve().parents[1]
