@@ -115,8 +115,11 @@ def _may_replace(directory: Path) -> None:
 
 def _fill(directory: Path, files: Iterable[tuple[str, str]]) -> int:
     count = 0
+    tree = directory.resolve()
     for name, text in (*files, (MARKER, "Written by llmgwctl site, and replaced as a whole by it.\n")):
         path = directory / name
+        if not path.resolve().is_relative_to(tree) or path.resolve() == tree:
+            raise UsageError(f"{name[:200]!r} would be written outside of {directory}: nothing was")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
         os.chmod(path, 0o644)

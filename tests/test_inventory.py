@@ -137,6 +137,8 @@ REFUSED: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
     "pool with a space": ('[[hosts]]\nname = "a"\npool = "a b"\n', 3, "hosts[0].pool", ("no name",)),
     "rack with a slash": ('[[hosts]]\nname = "a"\nrack = "a/b"\n', 3, "hosts[0].rack", ("no name",)),
     "jump host like an option": (ONE + 'proxy_jump = "-x"\n', 4, "hosts[0].proxy_jump", ("'-' first",)),
+    "jump host for a shell": (ONE + 'proxy_jump = "$(id)@g"\n', 4, "hosts[0].proxy_jump", ("letters, digits",)),
+    "user for a shell": (ONE + 'user = "a;id"\n', 4, "hosts[0].user", ("letters, digits",)),
     "state_dir that is relative": (ONE + 'state_dir = "x"\n', 4, "hosts[0].state_dir", ("begins with / or ~/",)),
     "root_prefix that climbs": (ONE + 'root_prefix = "/a/../b"\n', 4, "hosts[0].root_prefix", ("absolute",)),
     "profile with a slash": (ONE + '[profiles."a/b"]\nengine = "vllm"\n', 4, 'profiles."a/b"', ("no name",)),

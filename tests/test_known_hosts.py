@@ -153,3 +153,28 @@ def test_a_key_says_its_own_type():
     assert parse_key(kind, text) == ONE
     assert parse_key("ssh-rsa", text) is None
     assert parse_key(kind, text[:-4] + "!!!!") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("authorized_keys", ""), ("authorized_keys2", ""), (".bashrc", "export A=b\n"), ("config", "Host *\n  User x")],
+)
+def test_a_line_is_added_to_no_other_file(tmp_path, name, text):
+    """An inventory names the file and the host: `no-pty ssh-ed25519 ...` in authorized_keys would let a stranger in."""
+    file = tmp_path / name
+    if text:
+        file.write_text(text)
+    with pytest.raises(OSError, match="no known_hosts file"):
+        append(str(file), Names.of(("no-pty",), 22), ONE)
+    assert (file.read_text() if file.exists() else "") == text
+
+
+def test_a_line_is_added_to_a_long_file(tmp_path):
+    """With comments, markers, hashes and an old key in it."""
+    file = tmp_path / "known_hosts"
+    one = f"r1 {ONE.text}"
+    file.write_text(
+        f"# c\n\n@revoked * {OTHER.text}\n|1|AAAAAAA=|AAAAAAA= {ONE.text}\nold 1024 35 1234\n" + f"{one}\n" * 2000
+    )
+    append(str(file), TRAY, ONE)
+    assert file.read_text().endswith(f"{one}\n10.0.0.1 {ONE.text}\n")

@@ -180,3 +180,14 @@ def test_a_file_survives_a_kill_at_any_moment(tmp_path):
             process.kill()
         text = path.read_text()
         assert text in ("a" * 300_000, "b" * 300_000)
+
+
+@pytest.mark.parametrize("name", ["../x", "nodes/../../x", "/tmp/llmgwctl-test-x", "nodes/../../../../x", ".", ""])
+def test_no_page_is_written_outside_of_its_folder(tmp_path, name):
+    """Whatever a host is called: nothing is written there, and the site that was there stays."""
+    (tmp_path / "a").mkdir()
+    write_tree(tmp_path / "a" / "site", [("index.html", "old")])
+    with pytest.raises(UsageError, match="outside of"):
+        write_tree(tmp_path / "a" / "site", [("index.html", "new"), (name, "evil")])
+    assert listed(tmp_path) == ["a/.site.lock", "a/site/.llmgwctl-site", "a/site/index.html"]
+    assert (tmp_path / "a" / "site" / "index.html").read_text() == "old"

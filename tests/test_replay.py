@@ -15,7 +15,7 @@ from llmgwctl.model.host import Host
 from llmgwctl.probe.base import NOT_SAVED, Output, Section
 from llmgwctl.transport import replay as replay_module
 from llmgwctl.transport.base import Script
-from llmgwctl.transport.bundle import folder_name, save
+from llmgwctl.transport.bundle import folder_name, read_meta, save
 from llmgwctl.transport.replay import Replay
 
 SMI = Section("nvidia-smi-q", "gpu", 60, argv=("nvidia-smi", "-q"), alternatives=("nvidia-smi-q.xml",))
@@ -142,7 +142,7 @@ async def test_no_name_leads_out_of_the_bundle(tmp_path, name):
     target = save(inside, Host(name), SAID)
     assert target.parent == inside
     assert (await Replay(inside).read(Host(name), (SMI, IMEX))) == SAID
-    assert Replay(inside).hosts()[0].name == name
+    assert Replay(inside).hosts()[0].name == folder_name(name)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bundle", "outside"]
 
 
@@ -217,3 +217,19 @@ async def test_nothing_runs_in_a_bundle(tmp_path):
     with pytest.raises(NotLive):
         await replay.connect(TRAY, "127.0.0.1", 1)
     await replay.close()
+
+
+@pytest.mark.parametrize("name", ["../../../x", "/etc/x", "..", "x[1-99999999]", "[red]", "a b", "a\x1b[2J", "", "-x"])
+def test_a_name_of_a_host_is_one(tmp_path, name):
+    """meta.json may say any: pages are files of that name. The folder's own name counts then."""
+    save(tmp_path, Host(name), SAID)
+    assert [h.name for h in Replay(tmp_path).hosts()] == [folder_name(name)]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_json_lacks_costs_its_host(tmp_path, number):
+    folder = save(tmp_path, TRAY, SAID, seconds=7.25)
+    meta = folder / "meta.json"
+    meta.write_text(meta.read_text().replace("7.25", number))
+    with pytest.raises(Unreachable, match="cannot be understood"):
+        read_meta(folder)

@@ -721,11 +721,13 @@ async def test_more_hosts_than_handshakes_behind_a_jump_host(lab):
         assert len(await asyncio.gather(*(ssh.read(h, HELLO) for h in hosts))) == 6
 
 
-async def test_a_proxy_command(lab):
+async def test_a_proxy_command(lab, monkeypatch):
     """ProxyCommand of ~/.ssh/config makes the connection; the host's key is verified all the same."""
     server = await lab.serve()
     lab.trust(server.port, name="tray")
-    config = lab.root / "config"
+    monkeypatch.setenv("HOME", str(lab.root))
+    config = lab.root / ".ssh" / "config"
+    config.parent.mkdir(exist_ok=True)
     relay_py = "import socket,sys,threading,os\ns=socket.create_connection((sys.argv[1],int(sys.argv[2])))\n"
     relay_py += "def up():\n while (d:=os.read(0,65536)): s.sendall(d)\n"
     relay_py += "threading.Thread(target=up,daemon=True).start()\nwhile (d:=s.recv(65536)): os.write(1,d)\n"

@@ -18,7 +18,9 @@ from llmgwctl.transport.target import Resolver, Target
 @pytest.fixture
 def config(tmp_path, monkeypatch):
     monkeypatch.setenv("SSH_AUTH_SOCK", "/agent/socket")
-    file = tmp_path / "config"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / ".ssh" / "config"
+    file.parent.mkdir()
 
     def write(text: str) -> Path:
         file.write_text(text)
@@ -89,7 +91,7 @@ def test_included_files(config, tmp_path):
 
 
 def test_a_file_that_includes_itself(config, tmp_path):
-    file = config(f"Include {tmp_path}/config\nUser x\n")
+    file = config(f"Include {tmp_path}/.ssh/config\nUser x\n")
     assert target(file, Host("h")).user == "x"
 
 
@@ -208,3 +210,66 @@ def test_ten_thousand_blocks_are_found_by_name(config):
     parsed = SshConfig(config("".join(f"Host h{i}\n  Port {i + 1}\n" for i in range(10_000)) + "Host *\n  User u\n"))
     assert parsed.options(("h4711",)) == {"port": ["4712"], "user": ["u"]}
     assert len(parsed._others) == 2
+
+
+# --- what an inventory may not do on this machine ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Host *\n  ProxyCommand touch {mark}\n",
+        "Host *\n  ProxyCommand=sh -c 'touch {mark}'\n",
+        'Match exec "touch {mark}"\n  User x\n',
+        'Match all exec "touch {mark}"\n  User x\n',
+        'Match canonical exec "touch {mark}"\n  User x\n',
+        'CanonicalizeHostname yes\nMatch host h exec "touch {mark}"\n',
+        "Include {beside}/more\n",
+    ],
+)
+def test_a_file_that_the_inventory_names_runs_no_command(tmp_path, text):
+    """ProxyCommand and Match exec are the operator's own to write, included files too; `ssh -G` is never asked."""
+    mark = tmp_path / "ran"
+    (tmp_path / "more").write_text(f"Host *\n  ProxyCommand touch {mark}\n")
+    file = tmp_path / "ssh.cfg"
+    file.write_text(text.format(mark=mark, beside=tmp_path))
+    with pytest.raises(InventoryError, match="named by the inventory"):
+        target(file, Host("h"))
+    assert not mark.exists()
+
+
+def test_a_file_that_the_inventory_names_may_say_how_hosts_are_reached(tmp_path):
+    file = tmp_path / "ssh.cfg"
+    file.write_text("Host h\n  Port 2222\n  ProxyJump gate\n  ProxyCommand none\n")
+    mine = target(file, Host("h"))
+    assert (mine.port, mine.jump.address if mine.jump else "") == (2222, "gate")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        Host("h", user="$(touch x)"),
+        Host("h", user="a;b"),
+        Host("h", user="-Fx"),
+        Host("h", address="`id`"),
+        Host("h", proxy_jump="$(id)@gate"),
+        Host("h", proxy_jump="-Fevil@gate"),
+        Host("$(id)"),
+    ],
+)
+def test_a_proxy_command_gets_words_alone(config, host):
+    """%h, %n and %r of an inventory go into a line that /bin/sh reads (CVE-2023-51385)."""
+    file = config("Host *\n  ProxyCommand nc -x %r@%n %h %p\n")
+    with pytest.raises(InventoryError, match="a shell would read more in it"):
+        target(file, host)
+
+
+def test_a_proxy_command_of_the_operator(config):
+    file = config("Host *\n  ProxyCommand nc -x '%r' [%h]:%p\n")
+    assert target(file, Host("h", address="2001:db8::1", user="a.b")).proxy_command == "nc -x 'a.b' [2001:db8::1]:22"
+
+
+def test_a_host_key_alias_is_a_name(config):
+    """It is written to a file under this name."""
+    with pytest.raises(InventoryError, match="HostKeyAlias"):
+        target(config("Host *\n  HostKeyAlias $(id)\n"), Host("h"))

@@ -3,7 +3,7 @@
 from llmgwctl.inventory.find import default_path
 from llmgwctl.inventory.load import Inventory, load, loads, of_hosts
 from llmgwctl.inventory.ranges import expand
-from llmgwctl.inventory.schema import is_name
+from llmgwctl.model.names import is_name
 from llmgwctl.inventory.suggest import nearest
 from llmgwctl.inventory.write import dumps
 

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
-_ADDRESS = re.compile(r"[A-Za-z0-9._:%-]+")
+from llmgwctl.model.names import is_address, is_name
+
+_WORD = re.compile(r"[A-Za-z0-9._@:,%+\[\]/-]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]{1,15}")
 _SECRET = re.compile(r"(sk|hf|nvapi|xai|gsk|ghp)[-_][A-Za-z0-9_-]{8,}")
@@ -30,17 +31,13 @@ def filled(text: str) -> str:
 
 
 def name(text: str) -> str:
-    if not NAME.fullmatch(text):
+    if not is_name(text):
         raise ValueError(f"{text[:60]!r} is no name: letters, digits, '.', '_' and '-', and neither '-' nor '.' first")
     return text
 
 
-def is_name(text: str) -> bool:
-    return NAME.fullmatch(text) is not None
-
-
 def address(text: str) -> str:
-    if not _ADDRESS.fullmatch(text) or text.startswith("-"):
+    if not is_address(text):
         raise ValueError(f"{text[:60]!r} is neither an address nor a host name")
     return text
 
@@ -53,9 +50,9 @@ def ip(text: str) -> str:
 
 
 def word(text: str) -> str:
-    """A user, a jump host: passed to SSH as an argument of its own, so never like an option."""
-    if not text or text.startswith("-") or re.search(r"[\s\0-\x1f\x7f]", text):
-        raise ValueError(f"{text[:60]!r}: no spaces, no control characters, and no '-' first")
+    """A user, a jump host: it may end up in the ProxyCommand of ~/.ssh/config, so nothing that a shell would read."""
+    if not _WORD.fullmatch(text) or text.startswith("-"):
+        raise ValueError(f"{text[:60]!r}: letters, digits and . _ @ : , % + [ ] / - alone, and no '-' first")
     return text
 
 

@@ -43,7 +43,7 @@ class HostMeta(BaseModel):
     host: str
     address: str = ""
     taken_at: AwareDatetime
-    seconds: float = 0.0
+    seconds: float = Field(0.0, allow_inf_nan=False)  # JSON has no such numbers
     unreachable: tuple[str, str] | None = None
     sections: dict[str, SectionMeta] = {}
 

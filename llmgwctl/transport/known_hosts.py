@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import hmac
 import os
 import re
@@ -14,6 +15,7 @@ from typing import Literal
 
 Verdict = Literal["known", "unknown", "changed", "revoked"]
 MAX_FILE_BYTES = 64 * 1024 * 1024
+_LOOKED_AT = 64 * 1024  # of a file before a line is added
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,7 @@ def parse_key(kind: str, text: str) -> HostKey | None:
 def append(path: str, names: Names, key: HostKey) -> None:
     """Add one line to a file that only we can read, in one write: others may be adding lines at the same time."""
     file = Path(path).expanduser()
+    _refuse_other_files(file)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     line = f"{names.exact[0]} {key.text}\n".encode()
     with open(file, "ab+", opener=lambda p, flags: os.open(p, flags, 0o600), buffering=0) as f:
@@ -186,6 +189,29 @@ def append(path: str, names: Names, key: HostKey) -> None:
             line = b"\n" + line
         f.write(line)
         os.fsync(f.fileno())
+
+
+def _refuse_other_files(file: Path) -> None:
+    """An inventory names the file: a line of ours in authorized_keys or a shell's profile would mean something else."""
+    if file.resolve().name.startswith("authorized_keys") or not all(map(_is_entry, _head(file))):
+        raise OSError(errno.EINVAL, "it is no known_hosts file", str(file))
+
+
+def _head(file: Path) -> list[str]:
+    """The first lines of a file, whole ones."""
+    if not file.exists():
+        return []
+    with file.open("rb") as f:
+        lines = f.read(_LOOKED_AT).decode("utf-8", "replace").split("\n")
+    return lines[:-1] or lines
+
+
+def _is_entry(line: str) -> bool:
+    words = line.split(None, 4)
+    if not words or words[0].startswith("#"):
+        return True
+    words = words[1:] if words[0].startswith("@") else words
+    return len(words) >= 3 and re.fullmatch(r"(ssh-|ecdsa-|sk-|rsa-|x509|[0-9]+$).*", words[1]) is not None
 
 
 def _text(file: Path) -> str:

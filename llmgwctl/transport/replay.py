@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from llmgwctl.model.errors import NotLive, Unreachable
 from llmgwctl.model.host import Host
+from llmgwctl.model.names import is_address, is_name
 from llmgwctl.probe.base import NOT_SAVED, Output, Section
 from llmgwctl.transport.base import Script
 from llmgwctl.transport.bundle import META, HostMeta, folder_name, read_meta
@@ -32,7 +33,7 @@ class Replay:
     def hosts(self) -> tuple[Host, ...]:
         """The hosts that are there, by name: what stands in for an inventory."""
         found = dict.fromkeys(self._flat) | self._folders
-        addresses = {name: meta.address for name, meta in found.items() if meta is not None}
+        addresses = {n: meta.address for n, meta in found.items() if meta is not None and is_address(meta.address)}
         return tuple(Host(name, address=addresses.get(name, ""), order=i) for i, name in enumerate(sorted(found)))
 
     async def read(self, host: Host, sections: Sequence[Section]) -> dict[str, Output]:
@@ -73,7 +74,10 @@ class Replay:
 
     @cached_property
     def _folders(self) -> dict[str, HostMeta | None]:
-        """Folders of hosts by the host's name, which meta.json may know better than the folder."""
+        """Folders of hosts by the host's name, which meta.json may know better than the folder.
+
+        Pages and files are named after it, so it is believed only where an inventory could have said it.
+        """
         found: dict[str, HostMeta | None] = {}
         for folder in self._children():
             if not folder.is_dir() or not any(f.suffix in _SUFFIXES or f.name == META for f in folder.iterdir()):
@@ -82,8 +86,7 @@ class Replay:
                 meta = read_meta(folder)
             except Unreachable:
                 meta = None
-            named = meta.host if meta is not None and folder_name(meta.host) == folder.name else folder.name
-            found[named] = meta
+            found[_host_of(folder, meta)] = meta
         return found
 
     @cached_property
@@ -137,3 +140,9 @@ class Replay:
         with file.open("rb") as f:
             data = f.read(MAX_FILE_BYTES + 1)
         return data[:MAX_FILE_BYTES].decode("utf-8", "replace"), len(data) > MAX_FILE_BYTES
+
+
+def _host_of(folder: Path, meta: HostMeta | None) -> str:
+    if meta is not None and is_name(meta.host) and folder_name(meta.host) == folder.name:
+        return meta.host
+    return folder.name

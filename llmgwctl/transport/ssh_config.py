@@ -70,10 +70,15 @@ class _Block:
 
 
 class SshConfig:
-    """A parsed file. `names` of a host: as the inventory calls it, and its address when the inventory gives one."""
+    """A parsed file. `names` of a host: as the inventory calls it, and its address when the inventory gives one.
 
-    def __init__(self, path: Path | None) -> None:
+    `own`: it is the operator's own file, which may run commands here (ProxyCommand, Match exec). One that an inventory
+    names may not, since whoever wrote the inventory wrote it: neither does ssh ever get to judge it.
+    """
+
+    def __init__(self, path: Path | None, *, own: bool = True) -> None:
         self.path = path
+        self._own = own
         self.needs_referee = ""  # a condition that only ssh itself can judge
         self._blocks: list[_Block] = []
         self._by_name: dict[str, list[int]] = {}
@@ -107,9 +112,22 @@ class SshConfig:
                     self._parse(file, block.criteria, depth + 1)
                 block = self._open(block.criteria)
             elif keyword == "canonicalizehostname" and rest.lower() != "no":
-                self.needs_referee = "CanonicalizeHostname"
+                self._needs("CanonicalizeHostname")
             elif keyword in WANTED:
+                if keyword == "proxycommand" and rest.lower() != "none":
+                    self._may_run("ProxyCommand")
                 block.lines.append((keyword, [rest] if keyword in _RAW else _words(rest)))
+
+    def _needs(self, what: str) -> None:
+        self._may_run(what)
+        self.needs_referee = what
+
+    def _may_run(self, what: str) -> None:
+        if not self._own:
+            raise InventoryError(
+                f"{self.path}: {what} can run commands on this machine, and this file is named by the inventory: "
+                "that is taken from your own ~/.ssh/config alone"
+            )
 
     def _open(self, criteria: tuple[_Match, ...]) -> _Block:
         self._blocks.append(_Block(criteria))
@@ -125,7 +143,7 @@ class SshConfig:
             if kind == "all":
                 continue
             if kind not in ("host", "originalhost", "user", "localuser") or not words:
-                self.needs_referee = f"Match {kind}"
+                self._needs(f"Match {kind}")
                 break
             patterns = tuple(words.pop(0).split(","))
             found.append(_Match("hostname" if kind == "host" else kind, patterns, word.startswith("!")))

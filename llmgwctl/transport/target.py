@@ -17,6 +17,7 @@ from llmgwctl.transport.ssh_config import Options, SshConfig, local_user
 DEFAULT_IDENTITIES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 DEFAULT_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts")
 _MAX_JUMPS = 8
+_SHELL_WORD = re.compile(r"[A-Za-z0-9._@:,%+/-]+")
 _HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[^]]+)\]|(?P<host>[^:@\s]+))(?::(?P<port>\d{1,5}))?/?")
 
 
@@ -68,9 +69,10 @@ class Resolver:
 
     @cached_property
     def config(self) -> SshConfig:
-        named = self.settings.config_file
-        path = Path("~/.ssh/config" if named is None else named).expanduser()
-        return SshConfig(path if named or (named is None and path.is_file()) else None)
+        own, named = Path("~/.ssh/config").expanduser(), self.settings.config_file
+        path = own if named is None else Path(named).expanduser()
+        own_file = path.resolve() == own.resolve()
+        return SshConfig(path if named or (named is None and path.is_file()) else None, own=own_file)
 
     def target(self, host: Host) -> Target:
         names = tuple(dict.fromkeys(n for n in (host.name, host.address) if n))
@@ -84,6 +86,8 @@ class Resolver:
 
     def _target(self, found: Options, expand: _Tokens, identity: str | None) -> Target:
         alias = _first(found, "hostkeyalias", "")
+        if alias and not _SHELL_WORD.fullmatch(alias):
+            raise InventoryError(f"ssh_config: HostKeyAlias {alias[:80]!r} is no name")
         return Target(
             address=expand.host,
             port=expand.port,
@@ -107,7 +111,7 @@ class Resolver:
         expand = _Tokens(target.address, name, target.port, target.user)
         if wish is None and "proxycommand" in found:
             command = found["proxycommand"][0]
-            return target if command.lower() == "none" else replace(target, proxy_command=expand.plain(command))
+            return target if command.lower() == "none" else replace(target, proxy_command=expand.command(command))
         hops = wish if wish is not None else _first(found, "proxyjump", "")
         if not hops or hops.lower() == "none":
             return target
@@ -148,6 +152,13 @@ class _Tokens:
         """In a file name: tokens, ${VARIABLES} and ~."""
         named = re.sub(r"\$\{(\w+)\}", lambda m: os.environ.get(m[1], m[0]), self.plain(path))
         return os.path.expanduser(named)
+
+    def command(self, text: str) -> str:
+        """In a line that a shell reads: what comes from an inventory must be nothing to it but a word."""
+        for value in (self.host, self.original, self.user):
+            if not _SHELL_WORD.fullmatch(value) or value.startswith("-"):
+                raise InventoryError(f"{value[:80]!r} is not put into a ProxyCommand: a shell would read more in it")
+        return self.plain(text)
 
     def plain(self, text: str) -> str:
         known = {
