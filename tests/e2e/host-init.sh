@@ -10,11 +10,18 @@ for shared; do
     mkdir -p "$dir/shared$shared"
     mount --bind "$shared" "$dir/shared$shared"
 done
+mkdir -p "$dir/system"
+mount --bind /sys/devices/system "$dir/system"
 
 mount -t overlay overlay -o "lowerdir=$dir/usr:/usr" /usr
 mount -t overlay overlay -o "lowerdir=$dir/etc:/etc" /etc
 [ ! -d "$dir/tree/etc/nvidia-imex" ] || mount --bind "$dir/tree/etc/nvidia-imex" /etc/nvidia-imex
 mount --bind "$dir/tree/sys" /sys
+# What really computes here looks for the CPUs that it has.
+for part in ${1:+cpu node}; do
+    mkdir -p "/sys/devices/system/$part"
+    mount --bind "$dir/system/$part" "/sys/devices/system/$part"
+done
 mount --bind "$dir/tree/proc/devices" /proc/devices
 mount --bind "$dir/boot_id" /proc/sys/kernel/random/boot_id
 # Some kernels have no /proc/driver, and nobody can make a directory there.

@@ -61,7 +61,7 @@ def test_native_tensor_parallel(site):
     why = tp.failed(90)
     # A headless node exits 0 when its worker was killed: an exit is a failure, whatever its code.
     assert f"rank 1 on {worker}: vllm exited with code" in why
-    assert tp.ask("/health")[0] in (200, 0, 503)
+    assert tp.ask("/health")[0] == 200  # the leader does not know
     tp.stop()
 
 
