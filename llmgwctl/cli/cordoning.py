@@ -118,13 +118,15 @@ def moment(text: str, now: float) -> float:
 
 def _gpus(text: str | None) -> tuple[int, ...]:
     from llmgwctl.model.errors import UsageError
+    from llmgwctl.model.numbers import whole
 
     found: set[int] = set()
     for part in text.split(",") if text else ():
         first, _, last = part.strip().partition("-")
-        if not (first.isdigit() and (last or first).isdigit() and int(first) <= int(last or first) < 64):
+        low, high = whole(first), whole(last or first)
+        if low is None or high is None or not low <= high < 64:
             raise UsageError(f"--gpus {text!r}: numbers and ranges, like 0,2-3")
-        found |= set(range(int(first), int(last or first) + 1))
+        found |= set(range(low, high + 1))
     return tuple(sorted(found))
 
 

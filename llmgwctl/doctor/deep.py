@@ -11,6 +11,7 @@ from llmgwctl.doctor.base import AllReduce, Answer, Check, Found, Unknown, View,
 from llmgwctl.doctor.names import folded
 from llmgwctl.model.gpu import GpuReport
 from llmgwctl.model.host import HostFacts
+from llmgwctl.model.numbers import real, whole
 from llmgwctl.model.product import token_of
 
 # Bus bandwidth in GB/s that an all-reduce of 512 MiB over all GPUs of a host reaches at least, with much to spare.
@@ -40,8 +41,8 @@ def read(text: str) -> AllReduce:
     if not rows:
         said = [line.strip() for line in text.splitlines() if line.strip() not in ("", "end")]
         return AllReduce(why=f"all_reduce_perf says: {(said or ['nothing'])[-1][:160]}")
-    wrong = sum(int(w) for m in rows for w in (m[2], m[4]) if w.isdigit())
-    return AllReduce(max(float(b) for m in rows for b in (m[1], m[3])), wrong)
+    wrong = sum(whole(w) or 0 for m in rows for w in (m[2], m[4]))
+    return AllReduce(max(real(b) or 0.0 for m in rows for b in (m[1], m[3])), wrong)
 
 
 def busy(facts: HostFacts) -> str:

@@ -11,6 +11,7 @@ from llmgwctl.model.finding import Severity
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.host import HostFacts
 from llmgwctl.model.machine import KernelLine
+from llmgwctl.model.numbers import whole
 
 KLOG = "journalctl -k -b | grep -E 'NVRM: Xid'"
 TELLS_RECOVERY = 570  # from this driver on nvidia-smi says itself what a GPU needs
@@ -82,8 +83,7 @@ def _past(facts: HostFacts, view: View) -> Severity | None:
 
 
 def _major(driver: str | None) -> int:
-    head = (driver or "").split(".")[0]
-    return int(head) if head.isdigit() else 0
+    return whole((driver or "").split(".")[0]) or 0
 
 
 def _said(facts: HostFacts, device: str, code: int, times: int, last: KernelLine) -> str:

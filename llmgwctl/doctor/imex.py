@@ -12,6 +12,7 @@ from llmgwctl.fabric.domains import may_span
 from llmgwctl.fabric.imex import view as imex_view
 from llmgwctl.model.finding import Severity
 from llmgwctl.model.host import HostFacts
+from llmgwctl.model.numbers import whole
 
 QUERY = "nvidia-imex-ctl -q; systemctl show nvidia-imex -p ActiveState,UnitFileState"
 TABLE = "nvidia-imex-ctl -N (on both hosts)"
@@ -107,7 +108,7 @@ def _unreserved(facts: HostFacts, view: View) -> Iterator[Answer]:
     """Outgoing connections may sit on IMEX's ports when it starts: they lie within the usual ephemeral range."""
     resources = facts.resources.value
     settings = dict(resources.settings) if resources is not None else {}
-    span = [int(w) for w in settings.get("ip_local_port_range", "").split() if w.isdigit()]
+    span = [n for w in settings.get("ip_local_port_range", "").split() if (n := whole(w)) is not None]
     if len(span) != 2:
         return
     kept = [_span(part) for part in settings.get("ip_local_reserved_ports", "").split(",") if part.strip()]
@@ -118,7 +119,8 @@ def _unreserved(facts: HostFacts, view: View) -> Iterator[Answer]:
 
 def _span(part: str) -> tuple[int, int]:
     low, _, high = part.strip().partition("-")
-    return (int(low), int(high or low)) if low.isdigit() and (high or low).isdigit() else (0, 0)
+    first, last = whole(low), whole(high or low)
+    return (first, last) if first is not None and last is not None else (0, 0)
 
 
 def tray(facts: HostFacts) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from llmgwctl.engines.versions import number
+from llmgwctl.model.numbers import whole
 
 Floor = int | None  # capability x 10; None: that version does not have the method
 
@@ -130,7 +131,8 @@ BF16 = 80
 def capability(text: str | None) -> int | None:
     """ "9.0" -> 90; None where the driver does not say."""
     major, _, minor = (text or "").partition(".")
-    return int(major) * 10 + int(minor) if major.isdigit() and minor.isdigit() else None
+    first, second = whole(major, 3), whole(minor, 3)
+    return first * 10 + second if first is not None and second is not None else None
 
 
 def shown(value: int) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from llmgwctl.launch.http import BadReply, Reply, compose, exchange
 from llmgwctl.launch.remote import GONE, RemoteFailed, call
 from llmgwctl.model.host import Host
+from llmgwctl.model.numbers import whole
 from llmgwctl.transport.base import ForwardingRefused, Transport
 
 
@@ -67,7 +68,8 @@ class Asker:
         if said.exit_code == GONE:
             raise NotProved(f"{host.name} does not forward and has no curl")
         text, _, status = f"\n{said.stdout}".partition("\nanswer\n")[2].rstrip("\n").rpartition("\n")
-        return Reply(int(status), text.encode()) if status.isdigit() and status != "000" else None
+        code = whole(status, 3)
+        return Reply(code, text.encode()) if code else None
 
 
 @dataclass(frozen=True, slots=True)

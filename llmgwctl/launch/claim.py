@@ -11,6 +11,8 @@ from llmgwctl.launch.remote import GONE, HELD, call, fields, plain, settle
 from llmgwctl.model.errors import LlmgwError
 from llmgwctl.transport.base import Transport
 
+MAX_HOLDERS = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:
@@ -69,7 +71,8 @@ async def _claim_on(p: Prepared, transport: Transport) -> list[Holder]:
     who = p.launch.operator
     words = (p.replica, str(p.rank), p.launch.id, plain(who.name), plain(who.workstation), p.launch.created_at)
     said = await call(transport, p.host, "claims.sh", "claim", *words, *p.keys, allowed=(HELD,))
-    found = [Holder(p.host.name, *line[1:8]) for line in fields(said) if line[0] in ("held", "took-over")]
+    lines = [line for line in fields(said) if line[0] in ("held", "took-over")][:MAX_HOLDERS]
+    found = [Holder(p.host.name, *(word[:200] for word in (*line[1:8], *[""] * 7)[:7])) for line in lines]
     if said.exit_code == HELD:
         raise ClaimHeld(found)
     return found
@@ -82,7 +85,7 @@ async def release(prepared: Sequence[Prepared], transport: Transport) -> tuple[s
         try:
             args = (p.replica, str(p.rank), p.launch.id)
             await call(transport, p.host, "claims.sh", "release", *args, allowed=(GONE,))
-        except LlmgwError as e:
+        except Exception as e:  # whatever one host does, the others get theirs back
             return f"{p.host.name}: claims may be left: {e}"
         return ""
 

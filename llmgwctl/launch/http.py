@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from llmgwctl.model.numbers import whole
+
 MAX_BYTES = 1024 * 1024
 
 
@@ -53,16 +55,16 @@ async def exchange(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], r
 
 async def _read(reader: asyncio.StreamReader) -> Reply:
     version, _, rest = (await _line(reader)).partition(" ")
-    status = rest[:3]
-    if not version.startswith("HTTP/1.") or not status.isdigit():
+    status = whole(rest[:3])
+    if not version.startswith("HTTP/1.") or status is None:
         raise BadReply("no HTTP answer")
     headers = await _headers(reader)
     if "chunked" in headers.get("transfer-encoding", ""):
-        return Reply(int(status), await _chunks(reader))
+        return Reply(status, await _chunks(reader))
     length = headers.get("content-length")
     if length is not None:
-        return Reply(int(status), await reader.readexactly(_bounded(int(length))))
-    return Reply(int(status), await _until_closed(reader))
+        return Reply(status, await reader.readexactly(_bounded(int(length))))
+    return Reply(status, await _until_closed(reader))
 
 
 async def _line(reader: asyncio.StreamReader) -> str:

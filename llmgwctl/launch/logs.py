@@ -10,10 +10,12 @@ from pathlib import Path
 
 from llmgwctl.launch.remote import call
 from llmgwctl.launch.stop import Target
-from llmgwctl.model.errors import LlmgwError
+from llmgwctl.model.names import NAME
+from llmgwctl.model.numbers import whole
 from llmgwctl.transport.base import Transport
 
 TAIL_BYTES = 2 * 1024 * 1024
+MAX_PARTS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +53,21 @@ async def _fetch(t: Target, transport: Transport, verb: str, *args: str) -> list
     nonce = secrets.token_hex(16)
     try:
         said = await call(transport, t.host, "logs.sh", verb, *t.words, nonce, *args)
-    except LlmgwError as e:
+    except Exception as e:  # whatever one host does, the others' logs are fetched
         return [CommandLog(t.rank, t.host.name, why=str(e))]
     return [CommandLog(t.rank, t.host.name, *part) for part in split(said.stdout, nonce)]
 
 
 def split(text: str, nonce: str) -> list[tuple[str, str, int]]:
-    """(command, text, bytes kept on the host) for each part; nothing that a log holds can imitate our secret line."""
+    """(command, text, bytes kept on the host) for each part; nothing that a log holds can imitate our secret line.
+
+    A host may say any name: it becomes part of a file's name here.
+    """
     parts = []
-    for part in text.split(f"\n{nonce} ")[1:]:
+    for part in text.split(f"\n{nonce} ", MAX_PARTS + 1)[1 : MAX_PARTS + 1]:
         head, _, body = part.partition("\n")
         name, _, size = head.partition(" ")
-        parts.append((name, body, int(size) if size.strip().isdigit() else 0))
+        parts.append((name if NAME.fullmatch(name) else "unnamed", body, whole(size.strip()) or 0))
     return parts
 
 
@@ -72,7 +77,7 @@ def save_logs(logs: Sequence[CommandLog], folder: Path) -> tuple[Path, ...]:
     written = []
     for log in logs:
         path = folder / f"r{log.rank}.{log.host}.{log.command or 'unknown'}.log"
-        path.write_text(log.text or f"(not fetched: {log.why})\n", encoding="utf-8")
+        path.write_text(log.text or f"(not fetched: {log.why})\n", encoding="utf-8", errors="backslashreplace")
         path.chmod(0o600)
         written.append(path)
     return tuple(written)

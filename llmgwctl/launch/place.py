@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from llmgwctl.model.errors import ContactLost, LlmgwError, ShardFailed, Unreacha
 from llmgwctl.transport.base import Transport
 
 LAST_LINES = 20
+LOGS_S = 90.0
 Say = Callable[[str], None]
 
 
@@ -85,14 +87,17 @@ class Place:
         """Start every shard; when one cannot be started all are undone, also on cancellation."""
         try:
             await start(self.prepared, self.transport)
-        except LlmgwError as e:
+        except Exception as e:
             raise await self._undone(e) from e
         except BaseException:
             await self.undo()
             raise
 
     async def serve(self) -> Placed:
-        """Wait until it serves and record that on the leader's host. ContactLost: it may live on, nothing is undone."""
+        """Wait until it serves and record that on the leader's host. ContactLost: it may live on, nothing is undone.
+
+        Whatever else goes wrong, also a mistake of ours over what some host answered, undoes it.
+        """
         try:
             served = await wait_ready(
                 self.prepared,
@@ -104,25 +109,37 @@ class Place:
             )
         except ContactLost:
             raise
-        except LlmgwError as e:
+        except Exception as e:
             raise await self._undone(e) from e
         used = await self._transport_used()
         try:
             await self._record(served, used)
         except Unreachable as e:
             raise ContactLost(f"{self.prepared[0].host.name}: it serves, and then contact was lost: {e}") from e
+        except Exception as e:
+            raise await self._undone(e) from e
         return Placed(served.endpoint, used, served.proved, served.why)
 
     async def undo(self) -> RolledBack:
         """Save what every rank said, stop all, verify, release."""
-        logs = await fetch_logs(self.targets, self.transport)
-        said = tuple(log for log in logs if log.text.strip())
-        if said:
-            save_logs(said, self.folder)
+        said, folder = await self._last_words()
         stopped = await stop_replica(self.targets, self.transport)
-        return RolledBack(said, self.folder if said else None, stopped)
+        return RolledBack(said, folder, stopped)
 
-    async def _undone(self, error: LlmgwError) -> PlaceFailed:
+    async def _last_words(self) -> tuple[tuple[CommandLog, ...], Path | None]:
+        """Saved where that can be done: nothing that a host says, and no full disk here, keeps a shard from its end."""
+        said: tuple[CommandLog, ...] = ()
+        try:
+            async with asyncio.timeout(LOGS_S):
+                said = tuple(log for log in await fetch_logs(self.targets, self.transport) if log.text.strip())
+            if said:
+                save_logs(said, self.folder)
+        except Exception as e:
+            self.say(f"the last words could not be saved: {type(e).__name__}: {e}")
+            return said, None
+        return said, self.folder if said else None
+
+    async def _undone(self, error: Exception) -> PlaceFailed:
         rolled_back = await self.undo()
         return PlaceFailed(_with_last_words(error, rolled_back), rolled_back)
 
@@ -136,11 +153,12 @@ class Place:
         await call(self.transport, leader.host, "shard.sh", "ready", *words, stdin=json.dumps(told).encode() + b"\n")
 
 
-def _with_last_words(error: LlmgwError, rolled_back: RolledBack) -> str:
+def _with_last_words(error: Exception, rolled_back: RolledBack) -> str:
     """The failure, and the last lines of the command that died (of the leader when none did)."""
     death = error.death if isinstance(error, Failed) else None
     rank = death.prepared.rank if death else 0
     ours = [log for log in rolled_back.logs if log.rank == rank and log.command != "supervisor"]
     log = next((x for x in ours if death and x.command == death.command), ours[-1] if ours else None)
     lines = log.last(LAST_LINES) if log else ()
-    return "\n".join((str(error), *(f"  {line}" for line in lines)))
+    why = str(error) if isinstance(error, LlmgwError) else f"{type(error).__name__}: {error}"
+    return "\n".join((why, *(f"  {line}" for line in lines)))

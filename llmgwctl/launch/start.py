@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llmgwctl.launch.prepare import Prepared
-from llmgwctl.launch.remote import call, fields, settle
+from llmgwctl.launch.remote import RemoteFailed, call, fields, settle
+from llmgwctl.model.numbers import whole
 from llmgwctl.transport.base import Transport
 
 
@@ -24,4 +25,8 @@ async def start(prepared: Sequence[Prepared], transport: Transport) -> tuple[int
 async def _start_on(p: Prepared, transport: Transport) -> int:
     words = (p.replica, str(p.rank), p.launch.id)
     said = await call(transport, p.host, "shard.sh", "start", *words, *p.keys, stdin=p.payload)
-    return next(int(line[1]) for line in fields(said) if line[0] == "started")
+    pids = (whole(line[1], 9) for line in fields(said) if line[0] == "started" and len(line) > 1)
+    pid = next((p for p in pids if p is not None), None)
+    if pid is None:
+        raise RemoteFailed(p.host.name, said.exit_code, "it does not say what it started")
+    return pid

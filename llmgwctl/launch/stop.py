@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llmgwctl.launch.prepare import Prepared
-from llmgwctl.launch.remote import LEFT, RemoteFailed, call, fields
-from llmgwctl.model.errors import LlmgwError, Unreachable
+from llmgwctl.launch.remote import LEFT, call, fields
+from llmgwctl.model.errors import Unreachable
 from llmgwctl.model.host import Host
 from llmgwctl.transport.base import Transport
 
@@ -80,7 +80,7 @@ async def _end(target: Target, transport: Transport) -> Stopped:
     args = ("stop", *target.words, target.signal, str(target.grace_s))
     try:
         said = await call(transport, target.host, "shard.sh", *args, limit_s=target.grace_s + STOP_S, allowed=(LEFT,))
-    except (Unreachable, RemoteFailed) as e:
+    except Exception as e:  # whatever one host does, the others are stopped
         return _not_done(target, e)
     lines = fields(said)
     left = tuple(" ".join(line[1:]) for line in lines if line[0] == "left")
@@ -92,10 +92,10 @@ async def _clean(stopped: Stopped, transport: Transport) -> Stopped:
         return stopped
     try:
         await call(transport, stopped.target.host, "shard.sh", "clean", *stopped.target.words)
-    except (Unreachable, RemoteFailed) as e:
+    except Exception as e:
         return _not_done(stopped.target, e)
     return stopped
 
 
-def _not_done(target: Target, error: LlmgwError) -> Stopped:
+def _not_done(target: Target, error: Exception) -> Stopped:
     return Stopped(target, None if isinstance(error, Unreachable) else False, why=str(error))

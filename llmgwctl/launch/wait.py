@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from llmgwctl.launch.prepare import Prepared
 from llmgwctl.launch.remote import RemoteFailed, call
 from llmgwctl.launch.watch import Death, all_deaths, until_death
 from llmgwctl.model.errors import LlmgwError, Unreachable
+from llmgwctl.model.numbers import document
 from llmgwctl.transport.base import Transport
 
 CONTACT_S = 60.0
@@ -166,11 +166,10 @@ async def _state(leader: Prepared, asker: Asker, api_key: str) -> str:
 
 
 def model_names(text: str) -> tuple[str, ...]:
-    try:
-        data = json.loads(text)["data"]
-        return tuple(str(m["id"]) for m in data)
-    except (ValueError, KeyError, TypeError):
-        return ()
+    told = document(text)
+    data = told.get("data") if isinstance(told, dict) else None
+    names = [m.get("id") for m in data if isinstance(m, dict)] if isinstance(data, list) else []
+    return tuple(n for n in names if isinstance(n, str))
 
 
 async def _one_token(leader: Prepared, port: int, asker: Asker, api_key: str) -> str:
@@ -194,9 +193,9 @@ async def _one_token(leader: Prepared, port: int, asker: Asker, api_key: str) ->
 
 def generated(text: str) -> bool:
     """Whether a completion was made: a choice, and a token counted where tokens are counted."""
-    try:
-        answer = json.loads(text)
-        usage = answer.get("usage") or {}
-        return bool(answer["choices"]) and usage.get("completion_tokens", 1) >= 1
-    except (ValueError, KeyError, TypeError, AttributeError):
+    answer = document(text)
+    if not isinstance(answer, dict) or not answer.get("choices"):
         return False
+    usage = answer.get("usage") or {}
+    counted = usage.get("completion_tokens", 1) if isinstance(usage, dict) else None
+    return isinstance(counted, int) and counted >= 1

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from llmgwctl.launch.prepare import Prepared
 from llmgwctl.launch.remote import GONE, call, plain
 from llmgwctl.model.errors import ContactLost, LlmgwError, Unreachable
+from llmgwctl.model.numbers import real, whole
 from llmgwctl.transport.base import Transport
 
 POLL_S = 10  # the host answers sooner when something ends
@@ -80,16 +81,9 @@ async def look(p: Prepared, transport: Transport, wait_s: int) -> Death | None:
     told = dict(line[5:].split("=", 1) for line in lines if line.startswith("exit ") and "=" in line)
     if told:
         code = told.get("code", "")
-        now = next((_number(line[6:]) for line in lines if line.startswith("clock ")), 0.0)
-        ago = now - _number(told.get("clock", ""))
-        return Death(p, plain(told.get("name", "?")), int(code) if code.isdigit() else None, ago_s=ago)
+        now = next((real(line[6:]) or 0.0 for line in lines if line.startswith("clock ")), 0.0)
+        ago = now - (real(told.get("clock", "")) or 0.0)
+        return Death(p, plain(told.get("name", "?"))[:100], whole(code, 9), ago_s=ago)
     if "supervisor gone" in lines:
         return Death(p, "", None, "its supervisor was killed")
     return None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0

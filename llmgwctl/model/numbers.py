@@ -1,0 +1,36 @@
+"""Numbers in the words of strangers: what is not a plain number of a sane size is none, and nothing is ever raised."""
+
+from __future__ import annotations
+
+import json
+import math
+
+
+def whole(text: object, digits: int = 18) -> int | None:
+    """A plain decimal number. `str.isdigit` also says yes to "²", and int() refuses more than 4,300 digits."""
+    if isinstance(text, str) and 0 < len(text) <= digits and text.isascii() and text.isdigit():
+        return int(text)
+    return None
+
+
+def real(text: object) -> float | None:
+    """A finite number."""
+    if not isinstance(text, str) or len(text) > 100:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def document(text: str | bytes) -> object:
+    """What a JSON text says; None for what is none, nests too deeply, or has numbers that JSON lacks."""
+    try:
+        return json.loads(text, parse_constant=_refused)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refused(name: str) -> object:
+    raise ValueError(f"{name} is no number of JSON")
