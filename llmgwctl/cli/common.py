@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from llmgwctl.cli import forget
+from llmgwctl.cli import INTERRUPTED
+from llmgwctl.cli.streams import forget, letters
+from llmgwctl.model.errors import LlmgwError
 
 if TYPE_CHECKING:
     from llmgwctl.collect import Save
@@ -47,6 +49,12 @@ FromOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the whole answer as one JSON document.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more: also what is fine.")]
+
+
+class Interrupted(LlmgwError):
+    """Ctrl-C, with what became of what had begun."""
+
+    exit_code = INTERRUPTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +230,12 @@ def open_transport(asked: Asked, inventory: Inventory) -> Transport:
     return Ssh(inventory.ssh)
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run(work: Coroutine[Any, Any, T], interrupted: str = "interrupted") -> T:
     """Run a command's coroutine to its end; Ctrl-C cancels it, and its clean-up still runs."""
-    return asyncio.run(work)
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        raise Interrupted(interrupted) from None
 
 
 def out(text: str) -> None:
@@ -241,8 +252,9 @@ def out_json(document: object) -> None:
 
 
 def note(text: str) -> None:
-    """Everything that is not the result, on stderr."""
-    typer.echo(text, err=True)
+    """Everything that is not the result, on stderr. One that takes nothing is no reason to stop half way."""
+    with suppress(OSError):
+        typer.echo(text, err=True)
 
 
 def look() -> Look:
@@ -253,14 +265,13 @@ def look() -> Look:
 
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     width = min(get_terminal_size((100, 24)).columns, MAX_WIDTH)
-    letters = (sys.stdout.encoding or "ascii").lower().replace("-", "")
-    return Look(width, color, letters.startswith("utf"))
+    return Look(width, color, letters(os.environ, sys.stdout.encoding))
 
 
 @contextmanager
 def progress(doing: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """A bar on stderr, where that is a terminal; call what it gives once a thing is done, with its name."""
-    if quiet or not sys.stderr.isatty():
+    if quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda _name: None
         return
     from rich.console import Console

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -17,8 +18,9 @@ from typing import Any
 
 import typer
 
-from llmgwctl.cli import main
-from llmgwctl.cli.common import note, out
+from llmgwctl.cli import INTERRUPTED, main
+from llmgwctl.cli.common import Interrupted, note, out
+from llmgwctl.cli.signals import undisturbed
 from llmgwctl.model.errors import LlmgwError
 
 FAULTS = ("r1-t03:imex-down", "r1-t07:gpu-not-joined:2", "r1-t11:degraded:1", "r1-t16:gpu-lost:3")
@@ -27,6 +29,7 @@ REPLICA = f"{PROFILE}-0"
 QUESTION = "Which GPUs share memory over NVLink?"
 STOP_LIMIT_S = 30
 VARIABLE = "LLMGWCTL_INVENTORY"
+PR_SET_PDEATHSIG = 1  # of Linux
 
 
 def register(app: typer.Typer) -> None:
@@ -39,13 +42,21 @@ def demo() -> None:
     Example: llmgwctl demo
     """
     began = time.monotonic()
-    with TemporaryDirectory(prefix="llmgwctl-demo-") as directory, _rack(Path(directory)) as inventory:
-        with _found(inventory):
-            _show()
-        left = _left(Path(directory))
+    try:
+        left = _demonstrate()
+    except KeyboardInterrupt:
+        raise Interrupted("the demo was interrupted; no process and no file of it is left") from None
     if left:
         raise LlmgwError(f"the demo left processes behind: {', '.join(map(str, left))}")
     out(f"\nDone in {time.monotonic() - began:.0f} s; no process and no file of it is left.")
+
+
+def _demonstrate() -> list[int]:
+    """The processes that it has left behind."""
+    with TemporaryDirectory(prefix="llmgwctl-demo-") as directory, _rack(Path(directory)) as inventory:
+        with _found(inventory):
+            _show()
+        return _left(Path(directory))
 
 
 @contextlib.contextmanager
@@ -83,6 +94,8 @@ def _type(*words: str) -> None:
     """Run a command as if it had been typed; one that fails ends the demo."""
     out(f"\n$ llmgwctl {' '.join(words)}")
     code = main(words)
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
     if code:
         raise LlmgwError(f"`llmgwctl {' '.join(words)}` ended with exit code {code}")
 
@@ -92,19 +105,36 @@ def _rack(directory: Path) -> Iterator[Path]:
     """The rack in a process of its own, as in another terminal."""
     faults = [word for fault in FAULTS for word in ("--fault", fault)]
     argv = [sys.executable, "-m", "llmgwctl", "rack", "nvl72", "--dir", str(directory), "-q", *faults]
-    server = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    server = subprocess.Popen(
+        argv,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=_ends_with_its_parent,  # noqa: PLW1509 (no thread runs here)
+    )
     try:
         line = server.stdout.readline() if server.stdout else ""
         if not line:
             raise LlmgwError("the simulated rack did not start")
         yield Path(line.strip())
     finally:
-        server.send_signal(signal.SIGTERM)
-        try:
-            server.wait(STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        with undisturbed():
+            _end(server)
+
+
+def _end(server: subprocess.Popen[str]) -> None:
+    server.send_signal(signal.SIGTERM)
+    try:
+        server.wait(STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+
+
+def _ends_with_its_parent() -> None:
+    """Where the system can: also when the demo is killed without a chance to end it."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _left(directory: Path) -> list[int]:

@@ -26,11 +26,13 @@ class Event:
 
 
 def main_loop(spec: RackSpec, directory: Path | str, *, port: int = PORT, net: str | None = None) -> Iterator[Event]:
-    """Blocks between events. SIGINT and SIGTERM end it, and with it everything that was started on the hosts."""
+    """Blocks between events. Ctrl-C, SIGTERM and a closed terminal end it, and with it all that was started there."""
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         events: _Events = asyncio.Queue()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # nohup
             loop.add_signal_handler(number, events.put_nowait, None)
         stack = AsyncExitStack()
         try:
