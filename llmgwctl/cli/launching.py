@@ -23,7 +23,7 @@ def planned(s: Session, snapshot: Snapshot, fmap: FabricMap, profile: Profile) -
     from llmgwctl.placement import plan
 
     engine = engine_of(profile.engine)
-    return plan(fmap, snapshot, profile, engine.ports(profile), profile.replicas)
+    return plan(fmap, snapshot, profile, engine.ports(profile), profile.replicas or 1)
 
 
 def launches(plan: Plan, profile: Profile) -> tuple[Launch, ...]:

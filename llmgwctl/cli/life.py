@@ -22,7 +22,7 @@ ReplicaArgument = Annotated[str, typer.Argument(metavar="REPLICA", help="As `ps`
 
 
 def register(app: typer.Typer) -> None:
-    for command in (place, ps, logs, stop):
+    for command in (place, ensure, restart, ps, logs, stop):
         app.command()(command)
 
 
@@ -42,6 +42,10 @@ def place(
         int | None, typer.Option("--timeout", metavar="S", min=1, help="Default: ready_timeout_s of the profile.")
     ] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Start it and return; `ps` says how it is.")] = False,
+    require_transport: Annotated[
+        bool,
+        typer.Option("--require-transport", help="Roll back unless NCCL's log proves the transport of the plan."),
+    ] = False,
 ) -> None:
     """Plan a replica, start it on its hosts, wait until it serves, and print its endpoint.
 
@@ -52,7 +56,68 @@ def place(
     """
     from llmgwctl.cli.placing import Wanted, bring_up
 
-    run(bring_up(asked, Wanted(profile, replicas, timeout, not no_wait)))
+    if no_wait and require_transport:
+        raise typer.BadParameter("--require-transport waits until the replica serves: it does not go with --no-wait")
+    run(bring_up(asked, Wanted(profile, replicas, timeout, not no_wait, require_transport=require_transport)))
+
+
+@shared
+def ensure(
+    *,
+    asked: Asked,
+    profiles: Annotated[list[str] | None, typer.Argument(metavar="[PROFILE...]", help="Default: all.")] = None,
+    restart_changed: Annotated[
+        bool, typer.Option("--restart-changed", help="Replace replicas whose profile has changed, one a run.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+) -> None:
+    """Make what runs what the profiles ask for: place what is missing, replace what has failed. For cron.
+
+    Example: llmgwctl ensure -q deepseek-r1
+
+    It starts and returns; the next run judges. A start that failed is tried again after 1, 2, 4 ... 60 minutes. A
+    replica that cannot be reached is not doubled, and where most hosts cannot be read nothing is done (exit code 3).
+    Exit code 1 when something failed, 4 when there is no place for what is missing.
+    """
+    from llmgwctl.cli.ensuring import ensure as work
+
+    run(work(asked, profiles or [], dry_run=dry_run, restart_changed=restart_changed))
+
+
+@shared
+def restart(*, asked: Asked, replica: ReplicaArgument) -> None:
+    """Stop a replica and place its profile again, as the inventory has it now, under the same name.
+
+    Example: llmgwctl restart deepseek-r1-0
+
+    It is stopped only when its profile is in the inventory. It may come up on other hosts.
+    """
+    run(_restart(asked, replica))
+
+
+async def _restart(asked: Asked, name: str) -> None:
+    from llmgwctl.cli.placing import Wanted, bring_up, job_of
+    from llmgwctl.launch.state import targets_of
+    from llmgwctl.launch.stop import stop_replica
+    from llmgwctl.launch.witness import forget
+    from llmgwctl.model.errors import UsageError
+
+    async with session(asked) as s:
+        snapshot = await read_life(s)
+        states = find(snapshot, [name])
+        tell_unseen(s, snapshot)
+        if not states:
+            raise UsageError(f"there is no replica {name} on the hosts that answered (`llmgwctl ps` names them)")
+        profile = next((r.profile for r in states if r.profile), name.rpartition("-")[0])
+        job_of(s, Wanted(profile, 1))  # a profile that cannot be started again is an error before anything is stopped
+        for r in states:
+            ours(s, r, snapshot, named=True)
+            done = await stop_replica(targets_of(snapshot, r), s.transport)
+            tell_stopped(s, r, done)
+            if not done or not all(x.gone for x in done):
+                finish(FAILED)
+            await forget(snapshot, r.id, r.launch, s.transport)
+    await bring_up(asked, Wanted(profile, 1, ids=(name,)))
 
 
 # --- ps -------------------------------------------------------------------------------------------------------------
@@ -187,6 +252,7 @@ def stop(
 async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
     from llmgwctl.launch.state import targets_of
     from llmgwctl.launch.stop import stop_replica
+    from llmgwctl.launch.witness import forget
     from llmgwctl.model.errors import UsageError
 
     if bool(names) == everything:
@@ -200,6 +266,8 @@ async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
         for r in states:
             done = await stop_replica(targets_of(snapshot, r), s.transport)
             ended += done
+            if all(x.gone for x in done) and len(done) == len(r.shards):
+                await forget(snapshot, r.id, r.launch, s.transport)
             tell_stopped(s, r, done)
         tell_unseen(s, snapshot)
         if asked.json:
@@ -227,6 +295,10 @@ def ours(s: Session, r: ReplicaState, snapshot: Snapshot, *, named: bool) -> boo
 
 
 def tell_stopped(s: Session, r: ReplicaState, ended: tuple[Stopped, ...]) -> None:
+    asked = {(x.target.rank, x.target.host.name) for x in ended}
+    for shard in (x for x in r.shards if (x.rank, x.host) not in asked):
+        where = f"{r.id} rank {shard.rank} on {shard.host}"
+        s.note(f"{where}: its host did not answer; what is left there is cleaned by the next stop or ensure")
     for x in ended:
         where = f"{r.id} rank {x.target.rank} on {x.target.host.name}"
         if x.gone is None:
@@ -235,7 +307,7 @@ def tell_stopped(s: Session, r: ReplicaState, ended: tuple[Stopped, ...]) -> Non
             s.note(f"{where}: not gone: {', '.join(x.left) or x.why}")
         elif x.killed:
             s.note(f"{where}: {x.killed} processes had to be killed")
-    if ended and all(x.gone for x in ended) and not s.asked.json:
+    if ended and len(ended) == len(r.shards) and all(x.gone for x in ended) and not s.asked.json:
         out(f"{r.id} is stopped; nothing of it is left on {len(ended)} host{'s' if len(ended) > 1 else ''}")
 
 

@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,8 @@ from llmgwctl.launch.claim import ClaimHeld
 from llmgwctl.launch.place import Place, Placed, PlaceFailed, PlanChanged
 from llmgwctl.launch.prepare import Launch, prepare
 from llmgwctl.launch.stop import stop_replica
+from llmgwctl.launch.verify import PLANNED, silence, weaker
+from llmgwctl.launch.witness import remember
 from llmgwctl.model.errors import ContactLost, InventoryError, LlmgwError
 from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.model.launch import Operator
@@ -49,6 +51,7 @@ class Wanted:
     timeout_s: int | None = None
     wait: bool = True
     ids: tuple[str, ...] = ()  # names of replicas that are wanted back
+    require_transport: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +64,27 @@ class Job:
     engine: Engine
     api_key: str
     operator: Operator
+    guard: Callable[[set[str]], Awaitable[None]] | None = None  # asked, with our launches, before a claim is used
 
     @property
     def count(self) -> int:
-        return self.wanted.replicas or self.profile.replicas
+        return self.wanted.replicas or self.profile.replicas or 1
+
+
+def job_of(s: Session, wanted: Wanted) -> Job:
+    """A profile that its engine does not refuse, with its key."""
+    profile = s.inventory.profile(wanted.profile)
+    engine = engine_of(profile.engine)
+    refuse_problems(profile, engine)
+    return Job(s, wanted, profile, engine, read_api_key(profile), operator())
 
 
 async def bring_up(asked: Asked, wanted: Wanted) -> None:
     async with session(asked) as s:
-        profile = s.inventory.profile(wanted.profile)
-        engine = engine_of(profile.engine)
-        refuse_problems(profile, engine)
-        job = Job(s, wanted, profile, engine, read_api_key(profile), operator())
+        job = job_of(s, wanted)
+        profile = job.profile
         made, bringing = await _begun(job)
-        rows = await _served(job, made, bringing) if wanted.wait else [_row(p, None) for p in bringing]
+        rows = await (_served(job, made, bringing) if wanted.wait else begun_rows(job, bringing))
         if asked.json:
             out_json({"schema": "llmgwctl.place/v1", "profile": profile.name, "tier": made.tier, "replicas": rows})
         else:
@@ -116,7 +126,7 @@ async def _begun(job: Job) -> tuple[Plan, list[Place]]:
         snapshot = await job.session.collect()
         made, builds = await _planned(job, snapshot)
         try:
-            return made, await _start_all(job, made, snapshot, builds)
+            return made, await start_all(job, made, snapshot, builds)
         except (ClaimHeld, PlanChanged) as e:
             job.session.note(f"{clean(str(e))}: reading again")
             if attempt == ATTEMPTS:
@@ -127,7 +137,7 @@ async def _begun(job: Job) -> tuple[Plan, list[Place]]:
 async def _planned(job: Job, snapshot: Snapshot) -> tuple[Plan, Mapping[str, Build]]:
     """A plan that its hosts can carry, and the builds there; else it ends here, with the reasons."""
     s = job.session
-    made = _plan(job, snapshot)
+    made = plan_for(job, snapshot)
     if not made.replicas:
         if s.asked.json:
             out_json(documents.plan(made, {}))
@@ -146,12 +156,12 @@ async def _planned(job: Job, snapshot: Snapshot) -> tuple[Plan, Mapping[str, Bui
     return made, checked.builds
 
 
-def _plan(job: Job, snapshot: Snapshot) -> Plan:
+def plan_for(job: Job, snapshot: Snapshot) -> Plan:
     fmap, ports = job.session.map(snapshot), job.engine.ports(job.profile)
     return make_plan(fmap, snapshot, job.profile, ports, job.count, names=job.wanted.ids)
 
 
-async def _start_all(job: Job, made: Plan, snapshot: Snapshot, builds: Mapping[str, Build]) -> list[Place]:
+async def start_all(job: Job, made: Plan, snapshot: Snapshot, builds: Mapping[str, Build]) -> list[Place]:
     bringing = [_place(job, r, builds) for r in made.replicas]
     touched: list[Place] = []
     try:
@@ -160,6 +170,8 @@ async def _start_all(job: Job, made: Plan, snapshot: Snapshot, builds: Mapping[s
             touched.append(p)
             for holder in taken:
                 job.session.note(clean(f"took over a stale claim: {holder}"))
+        if job.guard is not None:
+            await job.guard({p.prepared[0].launch.id for p in bringing})
         await _recheck(job, made, snapshot, bringing)
         for p in bringing:
             await p.start()
@@ -168,7 +180,14 @@ async def _start_all(job: Job, made: Plan, snapshot: Snapshot, builds: Mapping[s
             _tell_rolled_back(job, e)
         await _undo(job, touched)
         raise
+    await _remembered(job, snapshot, bringing)
     return bringing
+
+
+async def _remembered(job: Job, snapshot: Snapshot, bringing: Sequence[Place]) -> None:
+    """Elsewhere too, so that it is unknown and not forgotten when all its hosts are gone."""
+    answering = [f.host for f in snapshot.hosts if f.life.ok]
+    await asyncio.gather(*(remember(p.prepared[0].spec, answering, job.session.transport) for p in bringing))
 
 
 def _place(job: Job, replica: ReplicaPlan, builds: Mapping[str, Build]) -> Place:
@@ -183,6 +202,8 @@ def _place(job: Job, replica: ReplicaPlan, builds: Mapping[str, Build]) -> Place
         logs_folder(replica.id, launch.id),
         api_key=job.api_key,
         timeout_s=job.wanted.timeout_s or job.profile.ready_timeout_s,
+        silent=silence(job.profile.env, job.engine.uses_nccl),
+        require_transport=job.wanted.require_transport,
         say=say,
     )
 
@@ -199,7 +220,7 @@ async def _recheck(job: Job, made: Plan, snapshot: Snapshot, bringing: Sequence[
     fresh = {f.host.name: f for f in (await job.session.collect(hosts, doing="looking again")).hosts}
     ours = {p.prepared[0].launch.id for p in bringing}
     rows = tuple(_without(fresh.get(f.host.name, f), ours) for f in snapshot.hosts)
-    again = _plan(job, Snapshot(snapshot.taken_at, rows))
+    again = plan_for(job, Snapshot(snapshot.taken_at, rows))
     if [_essence(r) for r in again.replicas] != [_essence(r) for r in made.replicas]:
         why = again.why_not or "another placement is right now"
         raise PlanChanged(f"the chosen hosts have changed since they were read ({why})")
@@ -227,6 +248,17 @@ async def _undo(job: Job, touched: Sequence[Place]) -> None:
                 job.session.note(
                     clean(f"{x.target.replica} rank {x.target.rank} on {x.target.host.name} is left: {x.why}")
                 )
+
+
+async def begun_rows(job: Job, bringing: Sequence[Place]) -> list[dict[str, object]]:
+    """Without waiting until it serves: every command is started, those too that wait for another rank."""
+    try:
+        await asyncio.gather(*(p.begin() for p in bringing))
+    except PlaceFailed as e:
+        _tell_rolled_back(job, e)
+        await _undo(job, bringing)
+        raise
+    return [_row(p, None) for p in bringing]
 
 
 # --- wait -----------------------------------------------------------------------------------------------------------
@@ -266,18 +298,17 @@ async def _all_serve(bringing: Sequence[Place], step: Callable[[str], None]) -> 
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-EXPECTED = {"nvlink": "nvlink", "scale-out": "ib", "tcp": "tcp"}
-
-
 def _tell_doubts(job: Job, p: Place, done: Placed, made: Plan) -> None:
     name = p.prepared[0].replica
     if not done.proved:
         job.session.note(f"! {name}: not proved that it serves: {clean(done.why)}")
-    want = EXPECTED.get(made.tier or "")
-    if want and done.transport == "not proved":
-        job.session.note(f"{name}: the transport is not proved: its log has no NCCL line that names it")
-    elif want and done.transport != want:
-        job.session.note(f"! {name}: planned over {made.tier}, and NCCL uses {done.transport}")
+    if done.transport is None or (made.tier or "") not in PLANNED:
+        return
+    if done.transport.kind == "not proved":
+        job.session.note(f"{name}: transport {done.transport.text}")
+    elif weaker(made.tier or "", done.transport):
+        note(f"! {name}: PLANNED OVER {(made.tier or '').upper()}, AND NCCL USES {done.transport.text}")
+        note(f"! {name}: `llmgwctl logs {name}` names why where NCCL does; --require-transport makes this a failure")
 
 
 def _tell_rolled_back(job: Job, e: PlaceFailed) -> None:
@@ -295,7 +326,8 @@ def _row(p: Place, done: Placed | None) -> dict[str, object]:
         "state": "ready" if done else "starting",
         "endpoint": spec["endpoint"],
         "model": spec["model"],
-        "transport": done.transport if done else "",
+        "transport": done.transport.kind if done and done.transport else "",
+        "proof": done.transport.text if done and done.transport else "",
         "proved": bool(done and done.proved),
         "shards": [{"rank": x.rank, "host": x.host.name, "gpus": list(x.shard.gpus)} for x in p.prepared],
     }

@@ -89,7 +89,7 @@ async def _planned(asked: Asked, name: str, replicas: int | None) -> Planned:
         engine = engine_of(wanted.engine)
         refuse_problems(wanted, engine)
         snapshot = await s.collect()
-        made = place(mapped(s, snapshot), snapshot, wanted, engine.ports(wanted), replicas or wanted.replicas)
+        made = place(mapped(s, snapshot), snapshot, wanted, engine.ports(wanted), replicas or wanted.replicas or 1)
         if not made.replicas:
             return made, {}, s.hosts, None
         checked = await preflight.check(s, made, wanted, engine, snapshot)

@@ -30,6 +30,29 @@ REQUIRED = {
 }
 
 
+# Invented, in the shape that NCCL gives them: this engine computes nothing and opens no fabric.
+NCCL = {
+    "nvlink": (
+        "MNNVL busId 0x{rank}000000 fabric UUID 1e5fab1e0000.40008000 cliqueId 0x7ffe state 3 healthMask 0x0",
+        "MNNVL 1 cliqueId 7ffe cliqueSize {world} cliqueRank {rank}",
+        "Channel 00/0 : {rank}[0] -> {next}[0] via P2P/MNNVL",
+    ),
+    "ib": ("Using network IB", "Channel 00/0 : {rank}[0] -> {next}[0] [send] via NET/IB/0/GDRDMA"),
+    "tcp": (
+        "NET/IB : No device found.",
+        "Using network Socket",
+        "Channel 00/0 : {rank}[0] -> {next}[0] [send] via NET/Socket/0",
+    ),
+}
+
+
+def say_nccl(args: argparse.Namespace) -> None:
+    world = args.gpus * args.ranks or args.ranks
+    for line in NCCL.get(args.nccl, ()):
+        told = line.format(rank=args.rank, next=(args.rank + 1) % args.ranks, world=world)
+        say("sim:{0}:{0} [0] NCCL INFO {1}".format(os.getpid(), told))
+
+
 def say(text: str) -> None:
     sys.stdout.write(text + "\n")  # in one piece: several threads speak
     sys.stdout.flush()
@@ -55,6 +78,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     p.add_argument("--never-ready", action="store_true", help="join, and answer 503 for ever")
     p.add_argument("--refuse", metavar="WHY", help="complain about WHY and exit 2, as about a flag that is not known")
     p.add_argument("--ignore-term", action="store_true", help="do not end on SIGTERM")
+    p.add_argument("--nccl", choices=sorted(NCCL), help="say the lines by which NCCL would name this transport")
     p.add_argument("--orphan", action="store_true", help="leave a process in a session of its own behind")
     args = p.parse_args(argv)
     if args.refuse is not None:
@@ -399,6 +423,7 @@ def main(argv: list[str] | None = None) -> None:
         for text in wrong:
             print("sim: " + text, file=sys.stderr, flush=True)
         leave(1)
+    say_nccl(args)
     if args.rank == 0:
         lead(args)
     else:

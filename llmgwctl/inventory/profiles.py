@@ -24,7 +24,7 @@ SIZES = ("tp", "pp", "dp")
 _SAME = (
     *("engine", "model_path", "served_model_name", "gpu_class", "tp", "pp", "dp", "ep", "nodes", "fabric"),
     *("require_declared_fabric", "allow_degraded", "replicas", "listen_all", "ready_timeout_s", "stop_grace_s"),
-    *("api_key_env", "spare_trays"),
+    *("api_key_env", "spare_trays", "replace_unreachable_after_s"),
 )
 
 

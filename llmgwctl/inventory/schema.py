@@ -200,7 +200,8 @@ class ProfileTable(Table):
     require_declared_fabric: bool = False
     allow_degraded: bool = False
     spare_trays: Annotated[int, Field(ge=0, le=576)] = 0
-    replicas: Count = 1
+    replicas: Annotated[int, Field(ge=0, le=50_000)] = 1
+    replace_unreachable_after_s: Annotated[int, Field(ge=60, le=7 * 86400)] | None = None
     port: Annotated[int | str, AfterValidator(ports)] = 8000
     listen_all: bool = False
     ready_timeout_s: Seconds = 1800

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from llmgwctl.launch.prepare import Prepared
 from llmgwctl.launch.remote import call
 from llmgwctl.launch.start import start
 from llmgwctl.launch.stop import Stopped, Target, stop_replica
-from llmgwctl.launch.verify import verify_transport
-from llmgwctl.launch.wait import Failed, Served, wait_ready
+from llmgwctl.launch.verify import Proof, short_of, verify_transport
+from llmgwctl.launch.wait import Failed, Served, wait_ready, wait_started
 from llmgwctl.model.errors import ContactLost, LlmgwError, ShardFailed, Unreachable
 from llmgwctl.transport.base import Transport
 
@@ -54,7 +54,7 @@ class Placed:
     """It serves (or, without waiting, was started)."""
 
     endpoint: str
-    transport: str = ""
+    transport: Proof | None = None  # None: one host, nothing to prove
     proved: bool = True
     why: str = ""
     taken_over: tuple[Holder, ...] = ()
@@ -73,6 +73,8 @@ class Place:
     api_key: str = ""
     timeout_s: float = 1800
     contact_s: float = 60
+    silent: str = ""  # why the engine's log says nothing of the transport, when that is known before
+    require_transport: bool = False  # another transport than planned is a failure, and so is none that is proved
     say: Say = field(default=lambda _: None)
 
     @property
@@ -93,6 +95,15 @@ class Place:
             await self.undo()
             raise
 
+    async def begin(self) -> None:
+        """Where nobody waits until it serves: until every command has been started. A death undoes it."""
+        try:
+            await wait_started(self.prepared, self.transport, self.timeout_s, self.contact_s)
+        except ContactLost:
+            raise
+        except Exception as e:
+            raise await self._undone(e) from e
+
     async def serve(self) -> Placed:
         """Wait until it serves and record that on the leader's host. ContactLost: it may live on, nothing is undone.
 
@@ -112,6 +123,8 @@ class Place:
         except Exception as e:
             raise await self._undone(e) from e
         used = await self._transport_used()
+        if used is not None and self.require_transport and (why := short_of(self._spec("tier"), used)):
+            raise await self._undone(Failed(f"{self.prepared[0].replica}: --require-transport: {why}"))
         try:
             await self._record(served, used)
         except Unreachable as e:
@@ -143,14 +156,31 @@ class Place:
         rolled_back = await self.undo()
         return PlaceFailed(_with_last_words(error, rolled_back), rolled_back)
 
-    async def _transport_used(self) -> str:
-        return await verify_transport(self.targets, self.transport) if len(self.prepared) > 1 else ""
+    def _spec(self, key: str) -> str:
+        return str(self.prepared[0].spec.get(key, ""))
 
-    async def _record(self, served: Served, used: str) -> None:
-        leader = self.prepared[0]
-        told = {"endpoint": served.endpoint, "transport": used, "proved": served.proved, "why": served.why}
-        words = (leader.replica, str(leader.rank), leader.launch.id)
-        await call(self.transport, leader.host, "shard.sh", "ready", *words, stdin=json.dumps(told).encode() + b"\n")
+    async def _transport_used(self) -> Proof | None:
+        if len(self.prepared) < 2:
+            return None
+        return await verify_transport(self.targets, self.transport, world_of(self.prepared[0].spec), self.silent)
+
+    async def _record(self, served: Served, used: Proof | None) -> None:
+        await record_ready(self.transport, self.targets[0], served, used)
+
+
+def world_of(spec: Mapping[str, object]) -> int:
+    """How many GPUs a replica has, by the spec of any of its shards (which may come from a host)."""
+    shards = spec.get("shards")
+    rows = [s.get("gpus") for s in shards if isinstance(s, dict)] if isinstance(shards, list) else []
+    return sum(len(gpus) for gpus in rows if isinstance(gpus, list))
+
+
+async def record_ready(transport: Transport, leader: Target, served: Served, used: Proof | None) -> None:
+    """That it has served, and over what, lies on the leader's host: nobody's workstation knows more."""
+    told = {"endpoint": served.endpoint, "proved": served.proved, "why": served.why}
+    told |= {"transport": used.kind if used else "", "proof": used.text if used else ""}
+    data = json.dumps(told).encode() + b"\n"
+    await call(transport, leader.host, "shard.sh", "ready", *leader.words, stdin=data)
 
 
 def _with_last_words(error: Exception, rolled_back: RolledBack) -> str:

@@ -88,8 +88,10 @@ def prepare(
 
 
 def fingerprint(profile: Profile) -> str:
-    """Changes when the profile does, but not with the number of its replicas."""
-    told = {k: v for k, v in asdict(profile).items() if k != "replicas"}
+    """Changes when what runs would; not with the number of replicas, nor when a new version knows more keys."""
+    usual = asdict(Profile(profile.name, profile.engine))
+    told = {k: v for k, v in asdict(profile).items() if v != usual[k] or k in ("name", "engine")}
+    told = {k: v for k, v in told.items() if k not in ("replicas", "replace_unreachable_after_s", "spare_trays")}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 

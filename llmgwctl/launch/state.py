@@ -3,53 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
+from llmgwctl.launch.belonging import Traces, endpoint, expected, indexes, launches
 from llmgwctl.launch.stop import Target
+from llmgwctl.launch.witness import remembered
 from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.model.life import SPEC_SCHEMA, Claim, ShardRecord
+from llmgwctl.model.numbers import whole
 from llmgwctl.model.replica import ReplicaState, ShardState, State
 
-BAD = ("exited", "gone", "rebooted", "stopping")
-
-
-@dataclass
-class _Launch:
-    """All traces of one launch: records and claims with the host that each was found on."""
-
-    replica: str
-    launch: str
-    records: list[tuple[HostFacts, ShardRecord]] = field(default_factory=list)
-    claims: list[tuple[HostFacts, Claim]] = field(default_factory=list)
-
-    @property
-    def spec(self) -> ShardRecord | None:
-        """The record that tells most: the leader's, else any."""
-        return next((r for _, r in sorted(self.records, key=lambda x: x[1].rank) if r.directory), None)
+BAD = ("exited", "gone", "rebooted", "stopping", "dropped")
 
 
 def replicas(snapshot: Snapshot) -> tuple[ReplicaState, ...]:
     """One state for each launch, by the name of its replica. Where two launches bear one name both are shown."""
-    found: dict[tuple[str, str], _Launch] = {}
-    for facts in snapshot.hosts:
-        life = facts.life.value
-        for record in life.shards if life else ():
-            _launch(found, record.replica, record.launch).records.append((facts, record))
-        for claim in life.claims if life else ():
-            if claim.launch:
-                _launch(found, claim.replica, claim.launch).claims.append((facts, claim))
     by_host = {f.host.name: f for f in snapshot.hosts}
-    return tuple(_state(found[key], by_host) for key in sorted(found))
+    states = (_state(one, by_host) for one in launches(snapshot, remembered))
+    return tuple(s for s in states if s is not None)
 
 
-def _launch(found: dict[tuple[str, str], _Launch], replica: str, launch: str) -> _Launch:
-    return found.setdefault((replica, launch), _Launch(replica, launch))
-
-
-def _state(one: _Launch, by_host: dict[str, HostFacts]) -> ReplicaState:
+def _state(one: Traces, by_host: dict[str, HostFacts]) -> ReplicaState | None:
     told = one.spec
     shards = tuple(sorted(_shards(one, by_host), key=lambda s: (s.rank, s.host)))
-    leader = next((r for _, r in one.records if r.rank == 0), None)
+    if not one.records and not one.claims and all(s.state != "unknown" for s in shards):
+        return None  # it is remembered, and every host of it says that nothing is there
+    leader = one.leader
     ready = leader.ready if leader else None
     state, why = _verdict(one, shards, ready is not None)
     claim = one.claims[0][1] if one.claims else None
@@ -61,7 +39,7 @@ def _state(one: _Launch, by_host: dict[str, HostFacts]) -> ReplicaState:
         shards=shards,
         profile=text("profile"),
         engine=text("engine"),
-        endpoint=text("endpoint"),
+        endpoint=endpoint(leader.text("endpoint")) if leader else "",
         fabric=text("fabric"),
         tier=text("tier"),
         transport=_text(ready, "transport"),
@@ -71,7 +49,19 @@ def _state(one: _Launch, by_host: dict[str, HostFacts]) -> ReplicaState:
         operator=text("operator") or (claim.operator if claim else ""),
         created_at=text("created_at") or (claim.created_at if claim else ""),
         why=why,
+        proof=_text(ready, "proof"),
+        for_s=_how_long(state, shards, one),
+        served=ready is not None,
     )
+
+
+def _how_long(state: State, shards: tuple[ShardState, ...], one: Traces) -> float | None:
+    """A failed replica since its first end, an unknown one since it was last seen, another since its last start."""
+    if state == "unknown":
+        return one.unseen_s
+    if state == "failed":
+        return max((s.for_s for s in shards if s.state in BAD and s.for_s is not None), default=None)
+    return min((s.for_s for s in shards if s.for_s is not None), default=None)
 
 
 def _text(told: dict[str, object] | None, key: str) -> str:
@@ -79,7 +69,7 @@ def _text(told: dict[str, object] | None, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _verdict(one: _Launch, shards: tuple[ShardState, ...], served: bool) -> tuple[State, str]:
+def _verdict(one: Traces, shards: tuple[ShardState, ...], served: bool) -> tuple[State, str]:
     """One dead rank is a failed replica; one that cannot be seen leaves it unknown, never failed."""
     bad = [s for s in shards if s.state in BAD]
     if bad:
@@ -99,7 +89,7 @@ def _verdict(one: _Launch, shards: tuple[ShardState, ...], served: bool) -> tupl
 # --- ranks ----------------------------------------------------------------------------------------------------------
 
 
-def _shards(one: _Launch, by_host: dict[str, HostFacts]) -> Iterable[ShardState]:
+def _shards(one: Traces, by_host: dict[str, HostFacts]) -> Iterable[ShardState]:
     seen = set()
     for facts, record in one.records:
         seen.add((record.rank, facts.host.name))
@@ -108,52 +98,49 @@ def _shards(one: _Launch, by_host: dict[str, HostFacts]) -> Iterable[ShardState]
         if (claim.rank, facts.host.name) not in seen:
             seen.add((claim.rank, facts.host.name))
             yield _of_claim(facts, claim, one)
-    for rank, host, gpus in _expected(one.spec):
+    for rank, host, gpus in expected(one.spec):
         if (rank, host) not in seen:
             yield _missing(rank, host, gpus, by_host.get(host))
 
 
-def _expected(told: ShardRecord | None) -> Iterable[tuple[int, str, tuple[int, ...]]]:
-    """The ranks that a spec names: it comes from a host, so what is not of the right kind is passed over."""
-    listed = told.spec.get("shards") if told else None
-    for entry in listed if isinstance(listed, list) else ():
-        if isinstance(entry, dict) and isinstance(entry.get("rank"), int) and isinstance(entry.get("host"), str):
-            yield entry["rank"], entry["host"], _indexes(entry.get("gpus"))
-
-
-def _indexes(value: object) -> tuple[int, ...]:
-    return tuple(v for v in value if isinstance(v, int)) if isinstance(value, list) else ()
-
-
 def _of_record(facts: HostFacts, record: ShardRecord) -> ShardState:
-    state, why, code = _how(record)
+    state, why, code = _how(facts, record)
     running = [p.pid for p in record.processes if p.state == "running"]
     return ShardState(
         rank=record.rank,
         host=facts.host.name,
         state=state,
         pid=running[-1] if running else None,
-        gpus=_indexes(record.spec.get("gpus")),
+        gpus=indexes(record.spec.get("gpus")),
         exit_code=code,
         why=why,
         account=facts.system.value.account if facts.system.value else "",
         known_newer=record.spec.get("schema") != SPEC_SCHEMA,
+        for_s=_since(facts, record, state),
     )
 
 
-def _how(record: ShardRecord) -> tuple[str, str, int | None]:
+def _since(facts: HostFacts, record: ShardRecord, state: str) -> float | None:
+    if state == "rebooted":
+        return facts.life.value.uptime_s if facts.life.value else None
+    return record.ended_ago_s if state == "exited" else record.age_s
+
+
+def _how(facts: HostFacts, record: ShardRecord) -> tuple[str, str, int | None]:
     """(state, why, exit code) of a rank whose directory was read."""
     if not record.boot_matches:
-        return "rebooted", "the host was rebooted", None
+        return "rebooted", "the host was rebooted, and what ran there is gone", None
     if record.stopping:
         return "stopping", "it is being stopped, or a stop was interrupted", None
     if record.ended:
         told = dict(record.ended)
-        code = int(told["code"]) if told.get("code", "").isdigit() else None
-        return "exited", f"{told.get('name', '?')} exited with code {told.get('code', '?')}", code
+        code = whole(told.get("code"), 9)
+        return "exited", f"{told.get('name', '?')[:100]} exited with code {'?' if code is None else code}", code
     if not record.directory:
         return "gone", "processes run, and their directory is gone", None
     if record.supervisor_alive:
+        if why := _dropped(facts, record):
+            return "dropped", why, None
         waiting = not record.processes or any(p.state == "waiting" for p in record.processes)
         return ("starting" if waiting else "running"), "", None
     if record.carried or any(p.pid is not None for p in record.processes):
@@ -162,19 +149,39 @@ def _how(record: ShardRecord) -> tuple[str, str, int | None]:
     return "claimed", "nothing was started", None
 
 
+def _dropped(facts: HostFacts, record: ShardRecord) -> str:
+    """A GPU that has left the domain its replica was planned over; empty where none has, or it was not read."""
+    report = facts.gpus.value
+    if report is None or record.text("tier") != "nvlink":
+        return ""
+    uuids = record.spec.get("gpu_uuids")
+    ours = set(map(str, uuids)) if isinstance(uuids, list) else set()
+    for gpu in report.gpus:
+        if gpu.uuid in ours and gpu.fabric.state is not None:
+            pair = gpu.fabric.pair
+            now = f"nvl:{pair[0]}.{pair[1]}" if pair else f"State {gpu.fabric.state}"
+            if now != record.text("fabric"):
+                return f"GPU {gpu.index} has left the NVLink domain {record.text('fabric')}: now {now}"
+    return ""
+
+
 def _foreign(facts: HostFacts, claim: Claim) -> bool:
     system = facts.system.value
     return system is not None and claim.account != system.account
 
 
-def _of_claim(facts: HostFacts, claim: Claim, one: _Launch) -> ShardState:
+def _of_claim(facts: HostFacts, claim: Claim, one: Traces) -> ShardState:
     """A rank of which only claims are seen: another account's, or one that was never started."""
     keys = {c.key for f, c in one.claims if f is facts and c.rank == claim.rank}
     report = facts.gpus.value
     gpus = tuple(g.index for g in report.gpus if f"gpu-{g.uuid}" in keys) if report else ()
     foreign = _foreign(facts, claim)
+    account = claim.account if not one.records else ""  # whose it is say its records, where there are any
     state = "running" if foreign and claim.alive else "claimed"
-    return ShardState(claim.rank, facts.host.name, state, None, gpus, why="nothing was started", account=claim.account)
+    life = facts.life.value
+    age = max(0.0, life.uptime_s - claim.uptime_s) if life and claim.boot_id == life.boot_id else None
+    why = "of another account: only its claims can be seen" if foreign else "nothing was started"
+    return ShardState(claim.rank, facts.host.name, state, None, gpus, why=why, account=account, for_s=age)
 
 
 def _missing(rank: int, host: str, gpus: tuple[int, ...], facts: HostFacts | None) -> ShardState:
@@ -190,7 +197,10 @@ def _missing(rank: int, host: str, gpus: tuple[int, ...], facts: HostFacts | Non
 
 
 def targets_of(snapshot: Snapshot, state: ReplicaState) -> tuple[Target, ...]:
-    """Every rank of a launch on a host that answered, with the stop rule of its own spec, or of any rank's."""
+    """Every rank of a launch on a host that answered, with the stop rule of its own spec, or of any rank's.
+
+    A rank that another launch of the same name and id has on that host is that one's: two lists of shards differ.
+    """
     by_host = {f.host.name: f for f in snapshot.hosts}
     specs = {
         (r.rank, f.host.name): r.spec
@@ -198,9 +208,18 @@ def targets_of(snapshot: Snapshot, state: ReplicaState) -> tuple[Target, ...]:
         for r in (f.life.value.shards if f.life.value else ())
         if (r.replica, r.launch) == (state.id, state.launch)
     }
+    others = _of_others(snapshot, state)
     usual = next(iter(specs.values()), {})
     return tuple(
         Target.from_spec(by_host[s.host].host, state.id, s.rank, state.launch, specs.get((s.rank, s.host), usual))
         for s in state.shards
-        if s.host in by_host and by_host[s.host].life.ok
+        if s.host in by_host and by_host[s.host].life.ok and (s.rank, s.host) not in others
     )
+
+
+def _of_others(snapshot: Snapshot, state: ReplicaState) -> set[tuple[int, str]]:
+    own = {(s.rank, s.host) for s in state.shards}
+    same = [t for t in launches(snapshot, remembered) if (t.replica, t.launch) == (state.id, state.launch)]
+    mine = [t for t in same if not t.places or t.places == own]
+    others = {(r.rank, f.host.name) for t in same if t not in mine for f, r in t.records}
+    return {p for p in others if not any(t.recorded(p) for t in mine)}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from llmgwctl.engines.base import Command, Wait
 from llmgwctl.launch.ask import Asker, NotProved, Url
@@ -12,6 +13,7 @@ from llmgwctl.launch.prepare import Prepared
 from llmgwctl.launch.remote import RemoteFailed, call
 from llmgwctl.launch.watch import Death, all_deaths, until_death
 from llmgwctl.model.errors import LlmgwError, Unreachable
+from llmgwctl.model.host import Host
 from llmgwctl.model.numbers import document
 from llmgwctl.transport.base import Transport
 
@@ -20,6 +22,7 @@ TOKEN_S = 300.0  # a first request may compile kernels
 _PAUSES = (0.2, 0.3, 0.5, 1.0)  # then every two seconds
 
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 
 class Failed(LlmgwError):
@@ -63,9 +66,32 @@ async def wait_ready(
 ) -> Served:
     """Served, or Failed (death, time), or ContactLost (nobody knows). Whatever is raised, nothing is stopped here."""
     progress = Progress(say)
-    asker = Asker(transport)
+    serve = _serve(prepared, Asker(transport), progress, api_key)
+    return await _while_alive(prepared, transport, serve, progress, timeout_s=timeout_s, contact_s=contact_s)
+
+
+async def wait_started(
+    prepared: Sequence[Prepared], transport: Transport, timeout_s: float, contact_s: float = CONTACT_S
+) -> None:
+    """Until every command has been started: those that wait for another rank need us to tell them when."""
+    if any(c.waits for p in prepared for c in p.commands):
+        progress = Progress(lambda _: None, "commands wait for other ranks")
+        release = _release_all(prepared, Asker(transport))
+        await _while_alive(prepared, transport, release, progress, timeout_s=timeout_s, contact_s=contact_s)
+
+
+async def _while_alive(
+    prepared: Sequence[Prepared],
+    transport: Transport,
+    what: Coroutine[Any, Any, T],
+    progress: Progress,
+    *,
+    timeout_s: float,
+    contact_s: float,
+) -> T:
+    """The result of `what`, unless a shard dies, contact is lost, or the time is up before."""
     watches = [asyncio.ensure_future(until_death(p, transport, contact_s)) for p in prepared]
-    ready = asyncio.ensure_future(_serve(prepared, asker, progress, api_key))
+    ready = asyncio.ensure_future(what)
     try:
         async with asyncio.timeout(timeout_s):
             await asyncio.wait([ready, *watches], return_when=asyncio.FIRST_COMPLETED)
@@ -84,6 +110,16 @@ async def wait_ready(
 
 
 async def _serve(prepared: Sequence[Prepared], asker: Asker, progress: Progress, api_key: str) -> Served:
+    await _release_all(prepared, asker)
+    leader = prepared[0]
+    try:
+        await _answers(leader, asker, progress, api_key)
+    except NotProved as e:
+        return Served(str(leader.spec["endpoint"]), proved=False, why=str(e))
+    return Served(str(leader.spec["endpoint"]))
+
+
+async def _release_all(prepared: Sequence[Prepared], asker: Asker) -> None:
     waits = [(p, i, c) for p in prepared for i, c in enumerate(p.commands) if c.waits]
     tasks = [asyncio.ensure_future(_release(p, i, c, prepared, asker)) for p, i, c in waits]
     try:
@@ -91,12 +127,6 @@ async def _serve(prepared: Sequence[Prepared], asker: Asker, progress: Progress,
     finally:
         for task in tasks:
             task.cancel()
-    leader = prepared[0]
-    try:
-        await _answers(leader, asker, progress, api_key)
-    except NotProved as e:
-        return Served(str(leader.spec["endpoint"]), proved=False, why=str(e))
-    return Served(str(leader.spec["endpoint"]))
 
 
 # --- waits between commands -----------------------------------------------------------------------------------------
@@ -138,7 +168,7 @@ async def _answers(leader: Prepared, asker: Asker, progress: Progress, api_key: 
     """Port and health, the model's name, one token: a green /health alone says nothing about generating."""
     for pause in _pauses():
         try:
-            state = await _state(leader, asker, api_key)
+            state = await missing(leader.host, leader.spec, asker, api_key)
         except Unreachable as e:
             state = f"{leader.host.name} does not answer: {e}"
         if not state:
@@ -147,22 +177,21 @@ async def _answers(leader: Prepared, asker: Asker, progress: Progress, api_key: 
         await asyncio.sleep(pause)
 
 
-async def _state(leader: Prepared, asker: Asker, api_key: str) -> str:
-    """What is still missing, in words; empty: it has generated a token."""
-    spec, host = leader.spec, leader.host
-    ports = spec["ports"]
+async def missing(host: Host, spec: Mapping[str, object], asker: Asker, api_key: str) -> str:
+    """What a leader by its spec still lacks, in words; empty: it has generated a token."""
+    ports, address = spec.get("ports"), str(spec["address"])
     port = ports["http"] if isinstance(ports, dict) else 0
-    health = await asker.http(host, Url(leader.shard.address, port, str(spec["health_path"]), api_key))
+    health = await asker.http(host, Url(address, port, str(spec["health_path"]), api_key))
     if health is None:
         return f"{spec['endpoint']} does not answer yet"
     if health.status != 200:
         return f"{spec['health_path']} says {health.status}"
-    models = await asker.http(host, Url(leader.shard.address, port, str(spec["models_path"]), api_key))
+    models = await asker.http(host, Url(address, port, str(spec["models_path"]), api_key))
     if models is None or models.status != 200:
         return f"{spec['models_path']} says {models.status if models else 'nothing'}"
     if spec["model"] not in model_names(models.text):
         return f"{spec['models_path']} does not name the model {spec['model']!r}"
-    return await _one_token(leader, port, asker, api_key)
+    return await _one_token(host, spec, Url(address, port, "", api_key), asker)
 
 
 def model_names(text: str) -> tuple[str, ...]:
@@ -172,17 +201,16 @@ def model_names(text: str) -> tuple[str, ...]:
     return tuple(n for n in names if isinstance(n, str))
 
 
-async def _one_token(leader: Prepared, port: int, asker: Asker, api_key: str) -> str:
+async def _one_token(host: Host, spec: Mapping[str, object], server: Url, asker: Asker) -> str:
     """Some servers have only one of the two: what answers 404 or 405 to the first is asked the second."""
-    asked = {"model": leader.spec["model"], "max_tokens": 1}
+    asked = {"model": spec["model"], "max_tokens": 1}
     bodies: dict[str, dict[str, object]] = {
         "/v1/completions": {**asked, "prompt": "Hello"},
         "/v1/chat/completions": {**asked, "messages": [{"role": "user", "content": "Hello"}]},
     }
     said = ""
-    for path, body in sorted(bodies.items(), key=lambda x: x[0] != leader.spec["generate_path"]):
-        url = Url(leader.shard.address, port, path, api_key)
-        reply = await asker.http(leader.host, url, body, limit_s=TOKEN_S)
+    for path, body in sorted(bodies.items(), key=lambda x: x[0] != spec["generate_path"]):
+        reply = await asker.http(host, replace(server, path=path), body, limit_s=TOKEN_S)
         if reply is not None and reply.status == 200 and generated(reply.text):
             return ""
         said = f"{path} gives no token: {reply.status if reply else 'no answer'}"

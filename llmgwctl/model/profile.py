@@ -53,6 +53,7 @@ class Profile:
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     container: Container | None = None
+    replace_unreachable_after_s: int | None = None  # for `ensure`; None: what cannot be reached is never doubled
 
     @property
     def has_api_key(self) -> bool:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 State = Literal["starting", "ready", "failed", "unknown"]
-SHARD_STATES = ("running", "starting", "stopping", "exited", "gone", "rebooted", "claimed", "unknown")
+SHARD_STATES = ("running", "starting", "stopping", "exited", "gone", "rebooted", "dropped", "claimed", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """One rank. `state`: one of SHARD_STATES; "claimed": it holds a claim and no process was ever started.
+    """One rank. `state`: one of SHARD_STATES; "claimed": it holds a claim and no process was ever started;
+
+    "dropped": it runs, and a GPU of it has left the NVLink domain that the replica was planned over.
 
     `known_newer`: the spec was written by a newer llmgwctl: shown, never touched.
     """
@@ -25,6 +27,7 @@ class ShardState:
     why: str = ""
     account: str = ""
     known_newer: bool = False
+    for_s: float | None = None  # how long it has been in that state, by its host's own clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,10 @@ class ReplicaState:
     operator: str = ""
     created_at: str = ""
     why: str = ""
+    proof: str = ""  # the transport in words, as it was proved
+    for_s: float | None = None  # how long it has been so, as far as the hosts can tell
+    served: bool = False  # somebody has seen it serve
+    changed: bool = False  # its profile in the inventory is another one now
 
     @property
     def stuck(self) -> bool:

@@ -29,6 +29,22 @@ read_host() {
     case $node in '' | .* | *[!A-Za-z0-9._-]*) die 1 "this host's name is not one: $node" ;; esac
 }
 
+# Ours alone: nobody else owns it, may write into it, or has put a link in its place.
+check_dir() {
+    if [ -L "$1" ] || [ ! -d "$1" ]; then die "$REFUSED" "$1 is a symbolic link or no directory"; fi
+    owner=$(stat -c %u "$1") mode=$(stat -c %a "$1")
+    [ "$owner" = "$uid" ] || die "$REFUSED" "$1 belongs to another account ($(stat -c %U "$1"))"
+    case $mode in *[2367]? | *[2367]) die "$REFUSED" "$1 can be written by others (mode $mode)" ;; esac
+}
+
+make_home() {
+    # shellcheck disable=SC2174 # what lies above it is made under our umask, and is not ours to judge
+    [ -d "$state_dir" ] || mkdir -p -m 700 "$state_dir" || die 1 "$state_dir cannot be made"
+    check_dir "$state_dir"
+    [ -d "$home" ] || mkdir -m 700 "$home" || die 1 "$home cannot be made"
+    check_dir "$home"
+}
+
 # Whole seconds since boot: no wall clock, which may be wrong, decides about anything.
 read_uptime() {
     read -r uptime _ <"$root/proc/uptime"

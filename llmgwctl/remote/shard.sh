@@ -12,14 +12,6 @@
 
 SCHEMA='"schema":"llmgwctl.shard/v1"'
 
-# Ours alone: nobody else owns it, may write into it, or has put a link in its place.
-check_dir() {
-    if [ -L "$1" ] || [ ! -d "$1" ]; then die "$REFUSED" "$1 is a symbolic link or no directory"; fi
-    owner=$(stat -c %u "$1") mode=$(stat -c %a "$1")
-    [ "$owner" = "$uid" ] || die "$REFUSED" "$1 belongs to another account ($(stat -c %U "$1"))"
-    case $mode in *[2367]? | *[2367]) die "$REFUSED" "$1 can be written by others (mode $mode)" ;; esac
-}
-
 find_shard() {
     replica=$1 rank=$2 launch=$3
     case $replica in '' | .* | *[!A-Za-z0-9._-]*) die 2 "no replica name: $replica" ;; esac
@@ -67,14 +59,6 @@ start() {
     make_room
     mv "$new" "$dir" || abandon 1 "$dir cannot be made"
     supervise
-}
-
-make_home() {
-    # shellcheck disable=SC2174 # what lies above it is made under our umask, and is not ours to judge
-    [ -d "$state_dir" ] || mkdir -p -m 700 "$state_dir" || die 1 "$state_dir cannot be made"
-    check_dir "$state_dir"
-    [ -d "$home" ] || mkdir -m 700 "$home" || die 1 "$home cannot be made"
-    check_dir "$home"
 }
 
 abandon() {

@@ -80,6 +80,29 @@ def _shard(s: ShardState) -> dict[str, Any]:
     }
 
 
+def ensured(reports: Sequence[Mapping[str, Any]], look: Look = PLAIN) -> str:
+    """What `ensure` found, profile by profile, and what it did."""
+    heads = ("PROFILE", "WANTED", "READY", "STARTING", "FAILED", "UNKNOWN", "REMARKS")
+    rows = (
+        (r["name"], *(str(r[k]) for k in ("wanted", "ready", "starting", "failed", "unknown")), _remarks(r))
+        for r in reports
+    )
+    parts: list[RenderableType] = [table(heads, rows, keep=range(6))]
+    for r in reports:
+        for a in r["actions"]:
+            what = f"{r['name']}: {a['do']}{' ' if a['replica'] else ''}{a['replica']}" + (
+                "" if a["done"] else " (not done)"
+            )
+            parts.append(say(f"{what}{': ' if a['why'] else ''}{a['why']}", "" if a["done"] else "bold red"))
+    return draw(parts, look)
+
+
+def _remarks(r: Mapping[str, Any]) -> str:
+    told = [f"{', '.join(r['changed'])}: the profile has changed (--restart-changed)"] if r["changed"] else []
+    told += [f"{r['extra']} more than wanted"] if r["extra"] else []
+    return "; ".join(told)
+
+
 def log_lines(parts: Sequence[tuple[str, str]]) -> str:
     """(label, text) of each part, every line with its label; a host's control characters are shown, never obeyed."""
     width = max((len(label) for label, _ in parts), default=0)
@@ -95,7 +118,7 @@ def placed(rows: Sequence[Mapping[str, Any]], look: Look = PLAIN) -> str:
     """What `place` ends with: where each replica serves."""
     lines = []
     for row in rows:
-        over = f" over {row['transport']}" if row["transport"] in PROVED else ""
+        over = f" over {row['proof'] or row['transport']}" if row["transport"] in PROVED else ""
         how = "serves" if row["state"] == "ready" else "was started:"
         lines.append(say(f"{row['id']} {how} {row['model']} at {row['endpoint']}{over}", STYLES[row["state"]]))
     return draw(lines, look)

@@ -1,0 +1,265 @@
+"""`ensure`: what the profiles ask for is what runs. It starts and returns; the next run judges."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from llmgwctl.cli import preflight
+from llmgwctl.cli.common import Asked, Session, finish, look, out, out_json, session
+from llmgwctl.cli.life import find, ours, tell_stopped, tell_unseen
+from llmgwctl.cli.placing import Job, Wanted, begun_rows, job_of, logs_folder, plan_for, start_all
+from llmgwctl.launch.claim import ClaimHeld
+from llmgwctl.launch.ensure import BACK_OFF, Todo, back_off_of, decide, of_profile, to_judge
+from llmgwctl.launch.judge import judge
+from llmgwctl.launch.logs import fetch_logs, save_logs
+from llmgwctl.launch.place import PlanChanged
+from llmgwctl.launch.remote import call
+from llmgwctl.launch.state import targets_of
+from llmgwctl.launch.stop import stop_replica
+from llmgwctl.launch.witness import drop, forget, remember
+from llmgwctl.model.errors import ContactLost, LlmgwError, NoPlacement
+from llmgwctl.model.host import Host, Snapshot
+from llmgwctl.model.profile import Profile
+from llmgwctl.model.replica import ReplicaState
+from llmgwctl.probe import PROBES
+from llmgwctl.render import life as render
+from llmgwctl.render.text import clean
+
+FAILED, UNKNOWN, NO_PLACEMENT = 1, 3, 4
+RACES = 3
+LIFE = [p for p in PROBES if p.field in ("system", "life")]
+
+
+class Overlap(LlmgwError):
+    """Somebody else has claimed for the same profile in the same moment: nothing was started."""
+
+
+@dataclass
+class Report:
+    """What was found of a profile and done about it. `code`: its part in the exit code."""
+
+    todo: Todo
+    actions: list[dict[str, object]] = field(default_factory=list)
+    code: int = 0
+
+    def did(self, what: str, replica: str = "", why: str = "", *, done: bool = True, code: int = 0) -> None:
+        self.actions.append({"do": what, "replica": replica, "why": why, "done": done})
+        self.code = code if self.code == 0 else min(self.code, code or self.code)
+
+    def document(self) -> dict[str, object]:
+        t = self.todo
+        told: dict[str, object] = {"name": t.profile, "wanted": t.wanted, **t.counts}
+        told |= {"changed": [r.id for r in t.changed], "extra": t.extra, "back_off_s": round(t.wait_s)}
+        return {**told, "actions": self.actions}
+
+
+async def ensure(asked: Asked, names: Sequence[str], *, dry_run: bool, restart_changed: bool) -> None:
+    async with session(asked) as s:
+        profiles = [s.inventory.profile(n) for n in names] or list(s.inventory.profiles.values())
+        with alone(s) as free:
+            if not free:
+                s.note("another ensure of this inventory is at work on this workstation: nothing was done")
+                return
+            reports = await _all(s, profiles, dry_run=dry_run, restart_changed=restart_changed)
+    if asked.json:
+        out_json({"schema": "llmgwctl.ensure/v1", "dry_run": dry_run, "profiles": [r.document() for r in reports]})
+    else:
+        out(render.ensured([r.document() for r in reports], look()))
+    codes = {r.code for r in reports}
+    finish(next((c for c in (FAILED, UNKNOWN, NO_PLACEMENT) if c in codes), 0))
+
+
+async def _all(s: Session, profiles: list[Profile], *, dry_run: bool, restart_changed: bool) -> list[Report]:
+    snapshot = await s.collect()
+    tell_unseen(s, snapshot)
+    _refuse_the_dark(s, snapshot)
+    done = []
+    for profile in profiles:
+        one = _Work(s, profile, dry_run=dry_run, restart_changed=restart_changed)
+        done.append(await one.run(snapshot))
+    return done
+
+
+def _refuse_the_dark(s: Session, snapshot: Snapshot) -> None:
+    """Where most hosts cannot be read, the fault is likely here, and whatever is missing may well run."""
+    kept_out = s.map(snapshot).verdicts
+    counted = [f for f in snapshot.hosts if not any(r.code == "cordoned" for r in kept_out[f.host.name].reasons)]
+    dark = sum(not f.life.ok for f in counted)
+    if dark * 2 > len(counted):
+        raise ContactLost(f"{dark} of {len(counted)} hosts could not be read: nothing was done")
+
+
+@contextmanager
+def alone(s: Session) -> Iterator[bool]:
+    """One run at a time for an inventory on this workstation; between workstations the claims decide."""
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
+    folder = Path(state) / "llmgwctl"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    where = str(s.inventory.path.resolve()) if s.inventory.path else ""
+    name = hashlib.sha256(where.encode()).hexdigest()[:16]
+    fd = os.open(folder / f"ensure-{name}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(fd)
+
+
+@dataclass
+class _Work:
+    """One profile, from what is there to what shall be there."""
+
+    s: Session
+    profile: Profile
+    dry_run: bool
+    restart_changed: bool
+
+    async def run(self, snapshot: Snapshot) -> Report:
+        """Judge, decide, act. A lost race means reading again, and then somebody else may have done it all."""
+        for attempt in range(1, RACES + 1):
+            report = await self._decided(snapshot)
+            try:
+                await self._act(report, snapshot)
+                break
+            except (ClaimHeld, PlanChanged, Overlap) as e:
+                self.s.note(clean(f"{self.profile.name}: {e}: reading again"))
+                if attempt == RACES:
+                    report.did("place", why=str(e), done=False)
+                snapshot = await self.s.collect()
+            except NoPlacement as e:
+                report.did("place", why=str(e), done=False, code=NO_PLACEMENT)
+                break
+            except LlmgwError as e:
+                report.did("place", why=str(e), done=False, code=e.exit_code)
+                break
+        return report
+
+    async def _decided(self, snapshot: Snapshot) -> Report:
+        states = of_profile(find(snapshot, None), self.profile)
+        found = dict(zip((r.launch for r in states), states, strict=True))
+        waiting: list[tuple[ReplicaState, str]] = []
+        for r in () if self.dry_run else to_judge(states):
+            lacks = await judge(snapshot, r, targets_of(snapshot, r), self.s.transport, api_key=self._job().api_key)
+            if lacks:
+                waiting.append((r, lacks))
+            else:
+                found[r.launch] = replace(r, state="ready", served=True)
+        back_off = back_off_of(snapshot, self.profile.name)
+        todo = decide(self.profile, tuple(found.values()), back_off, restart_changed=self.restart_changed)
+        report = Report(todo)
+        for r, lacks in waiting:
+            report.did("wait", r.id, f"not ready yet: {lacks}")
+        unknown = [r for r in todo.have if r.state == "unknown"]
+        for r in unknown:
+            report.did("leave", r.id, r.why, code=UNKNOWN)
+        return report
+
+    def _job(self) -> Job:
+        return job_of(self.s, Wanted(self.profile.name, 1, wait=False))
+
+    async def _act(self, report: Report, snapshot: Snapshot) -> None:
+        todo = report.todo
+        for r, why in todo.remove:
+            await self._remove(report, snapshot, r, why)
+        if not self.dry_run:
+            await self._keep_book(report, snapshot)
+        if todo.wait_s:
+            report.did("back off", why=f"starts have failed: the next one in {todo.wait_s:.0f} s", code=FAILED)
+        if todo.restart is not None and await self._remove(report, snapshot, todo.restart, "its profile has changed"):
+            await self._place(report, (todo.restart.id,))
+        for _ in range(todo.place):
+            await self._place(report, ())
+
+    async def _remove(self, report: Report, snapshot: Snapshot, r: ReplicaState, why: str) -> bool:
+        if self.dry_run:
+            report.did("stop", r.id, why)
+            return True
+        if not ours(self.s, r, snapshot, named=False):
+            report.did("leave", r.id, "it is not ours to stop", done=False, code=FAILED)
+            return False
+        targets = targets_of(snapshot, r)
+        logs = [log for log in await fetch_logs(targets, self.s.transport) if log.text.strip()]
+        if logs and r.state != "ready":
+            folder = logs_folder(r.id, r.launch)
+            save_logs(logs, folder)
+            self.s.note(f"{r.id}: the last words of every rank are in {folder}")
+        done = await stop_replica(targets, self.s.transport)
+        tell_stopped(replace(self.s, asked=replace(self.s.asked, json=True)), r, done)
+        gone = all(x.gone for x in done)
+        if gone and len(done) == len(r.shards):
+            await forget(snapshot, r.id, r.launch, self.s.transport)
+        report.did("stop", r.id, why, done=gone, code=0 if gone else FAILED)
+        return gone
+
+    async def _place(self, report: Report, ids: tuple[str, ...]) -> None:
+        """One replica on facts of now: read, planned, claimed, looked at again, started."""
+        job = replace(self._job(), wanted=Wanted(self.profile.name, 1, wait=False, ids=ids))
+        snapshot = await self.s.collect()
+        made = plan_for(job, snapshot)
+        if not made.replicas:
+            report.did("place", why=made.why_not, done=False, code=NO_PLACEMENT)
+            return
+        name = made.replicas[0].id
+        where = ", ".join(x.host for x in made.replicas[0].shards)
+        if self.dry_run:
+            report.did("place", name, f"on {where}")
+            return
+        checked = await preflight.check(self.s, made, self.profile, job.engine, snapshot)
+        checked.refuse()
+        for warning in (*made.warnings, *checked.notes):
+            self.s.note(f"! {clean(warning)}")
+        bringing = await start_all(replace(job, guard=self._guard), made, snapshot, checked.builds)
+        await begun_rows(job, bringing)
+        report.did("place", name, f"on {where}: started, and the next run says whether it serves")
+
+    async def _guard(self, launches: set[str]) -> None:
+        """After our claim and before our start: whoever claims looks too, so that at least one sees the other."""
+        snapshot = await self.s.collect(probes=LIFE, doing="looking for others")
+        states = of_profile(find(snapshot, None), self.profile)
+        others = [r for r in states if r.launch not in launches and r.state != "failed"]
+        if len(others) + len(launches) > max(self.profile.replicas, 1):
+            names = ", ".join(f"{r.id} ({r.operator or 'unknown'})" for r in others)
+            raise Overlap(f"somebody else is at it: {names}")
+
+    async def _keep_book(self, report: Report, snapshot: Snapshot) -> None:
+        """Failed starts are counted on hosts, and forgotten once a replica serves; what is whole is remembered."""
+        name, transport = BACK_OFF + self.profile.name, self.s.transport
+        before = back_off_of(snapshot, self.profile.name)
+        answering = [f.host for f in snapshot.hosts if f.life.ok]
+        if report.todo.died_at_start:
+            told = {"failures": before.failures + report.todo.died_at_start}
+            await _put(self.s, _book(answering, self.profile), name, json.dumps(told).encode())
+            report.code = FAILED
+        elif before.failures and any(r.state == "ready" for r in report.todo.have):
+            await drop(snapshot, name, transport)
+        whole = [r for r in report.todo.have if r.state in ("ready", "starting") and not r.stuck]
+        specs = {x.launch: x.spec for f in snapshot.hosts if f.life.value for x in f.life.value.shards if x.directory}
+        await asyncio.gather(*(remember(specs[r.launch], answering, transport) for r in whole if r.launch in specs))
+
+
+def _book(answering: Sequence[Host], profile: Profile) -> list[Host]:
+    """Three hosts that keep the count, so that one that is switched off does not lose it."""
+    return sorted(answering, key=lambda h: (h.pool != profile.pool, h.order, h.name))[:3]
+
+
+async def _put(s: Session, hosts: Sequence[Host], name: str, data: bytes) -> None:
+    done = await asyncio.gather(
+        *(call(s.transport, h, "notes.sh", "put", name, stdin=data) for h in hosts), return_exceptions=True
+    )
+    for host, result in zip(hosts, done, strict=True):
+        if isinstance(result, LlmgwError):
+            s.note(clean(f"{host.name}: the back-off could not be noted: {result}"))
+        elif isinstance(result, BaseException):
+            raise result
