@@ -219,6 +219,38 @@ REFUSED: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
         ("keep one",),
     ),
     "fabric of strangers": (ONE + '[fabrics.ib]\nhosts = "r1-t[04-05]"\n', 5, "fabrics.ib.hosts", ("'r1-t05' not",)),
+    "string without quotes": ("[[hosts]]\nname = r1-t[01-18]\n", 2, "", ("no TOML", "needs quotes")),
+    "address without quotes": (ONE + "address = 10.1.1.1\n", 4, "", ("no TOML", "needs quotes")),
+    "quote that is not closed": (ONE + 'rack = "r1\n', 4, "", ("no TOML", "no closing quote")),
+    "blocks after a list": ('hosts = [{ name = "a" }]\n' + ONE, 2, "", ("[[hosts]] block",)),
+    "one bracket for hosts": ("[hosts]\nname = 'a'\n", 1, "hosts", ("write [[hosts]]",)),
+    "two brackets for ssh": ("[[ssh]]\n" + ONE, 1, "ssh", ("write [ssh]",)),
+    "root_prefix that replaces nothing": (
+        ONE + 'root_prefix = "/x/{nam}"\n',
+        4,
+        "hosts[0].root_prefix",
+        ("only {name} is replaced",),
+    ),
+    "relative path of an engine": (
+        ONE + '[engines.vllm]\npath = "venv/bin/vllm"\n',
+        5,
+        "engines.vllm.path",
+        ("'venv/bin/vllm' is an absolute path",),
+    ),
+    "path of an engine at home": (
+        ONE + '[engines.vllm.pools.prod]\nsource = "~/env.sh"\n',
+        5,
+        "engines.vllm.pools.prod.source",
+        ("without ~",),
+    ),
+    "case of a product": (profile('gpu_class = "gb200"\n'), 6, "profiles.big.gpu_class", ("did you mean GB200?",)),
+    "vendor before a product": (
+        profile('gpu_class = "NVIDIA H100 80GB"\n'),
+        6,
+        "profiles.big.gpu_class",
+        ("did you mean H100?",),
+    ),
+    "product of a host": (ONE + 'expect.gpu = "Gb300"\n', 4, "hosts[0].expect.gpu", ("did you mean GB300?",)),
     "fabric with a space": (ONE + '[fabrics."i b"]\nhosts = "r1-t04"\n', 4, 'fabrics."i b"', ("no name",)),
 }
 
@@ -400,6 +432,7 @@ def test_select() -> None:
         ("a[", None, "bad range"),
         ("r1-t[1-99999999999]", None, "50,000"),
         ("@all", None, "'@all' not in"),
+        ("nohost", None, "each known host: h100-[001-032],r1-t[01-18]"),
         ("r1-t01!r1-t01", None, "names no host"),
         (None, "prd", "nearest known pool is prod"),
         ("h100-001", "prod", "no host of h100-001"),
@@ -412,10 +445,69 @@ def test_select_refuses(nodeset: str | None, pool: str | None, words: str) -> No
     assert words in str(caught.value)
 
 
+def test_a_host_that_is_an_argument_is_not_called_w() -> None:
+    """The message names the option that was typed, and none where none was."""
+    found = load(EXAMPLE)
+    with pytest.raises(UsageError, match=r"^'r1-t0' not in .*; the nearest known host is r1-t\d\d$"):
+        found.select("r1-t0", option="")
+    with pytest.raises(UsageError, match=r"^NODESET 'r1-t01,x': 'x' not in "):
+        found.select("r1-t01,x", option="NODESET ")
+    small = inventory('[[hosts]]\nname = "r1-t[01-06]"\n')
+    with pytest.raises(UsageError, match=r"each known host: r1-t\[01-06\]$"):
+        small.select("nohost", option="")
+
+
 def test_what_is_written_loads() -> None:
     """What `init` writes is an inventory."""
     text = dumps({"hosts": [{"name": "r1-t[01-18]", "rack": "r1", "expect": {"gpus": 4}}]})
     assert len(inventory(text).hosts) == 18
+
+
+def test_what_is_written_can_be_gone_on_with() -> None:
+    """However short a block is, it stands as [[hosts]], so that another one can be added below."""
+    text = dumps({"hosts": [{"name": "a", "expect": {"gpus": 4, "gpu": "GB200"}}], "state_dir": "/srv/x"})
+    more = inventory(f'{text}\n[[hosts]]\nname = "b"\n')
+    assert [(h.name, h.expect.gpu, h.state_dir) for h in more.hosts] == [
+        ("a", "GB200", "/srv/x"),
+        ("b", None, "/srv/x"),
+    ]
+
+
+def test_products_that_are_not_in_the_table_are_taken() -> None:
+    """What is newer than this program may be asked for."""
+    assert inventory(profile('gpu_class = "R200"\n')).profiles["big"].gpu_class == "R200"
+
+
+def test_byte_order_mark(tmp_path: Path) -> None:
+    """Some editors put one before everything."""
+    file = tmp_path / "inventory.toml"
+    file.write_bytes(b"\xef\xbb\xbf" + ONE.encode())
+    assert len(load(file).hosts) == 4
+
+
+def test_only_a_missing_file_is_one_to_write(tmp_path: Path) -> None:
+    """`init` is no remedy for a file that is there."""
+    with pytest.raises(InventoryError, match=r"No such file or directory; `llmgwctl init` writes one"):
+        load(tmp_path / "none.toml")
+    with pytest.raises(InventoryError, match=r"Is a directory$"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("profile big has no model_path: set it", "inv.toml:4: profiles.big: has no model_path: set it"),
+        ("profile big: ep = 3, and tp x dp = 2", "inv.toml:7: profiles.big.ep: ep = 3, and tp x dp = 2"),
+        (
+            "profile big: args has --tensor-parallel-size, which is ours",
+            "inv.toml:8: profiles.big.args[1]: args has --tensor-parallel-size, which is ours",
+        ),
+    ],
+)
+def test_what_an_engine_says_has_its_line(what: str, said: str) -> None:
+    """File, line and key like every other fault, and the name once."""
+    found = inventory(profile('tp = 2\nep = 3\nargs = ["--seed", "--tensor-parallel-size=2"]\n'))
+    assert found.of_profile("big", what) == said
 
 
 def test_ranges_in_written_order() -> None:

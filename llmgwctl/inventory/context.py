@@ -9,6 +9,7 @@ from pathlib import Path
 from llmgwctl.inventory.faults import Faults
 from llmgwctl.inventory.ranges import BadRange, expand
 from llmgwctl.inventory.suggest import nearest
+from llmgwctl.model.product import PRODUCTS, product_of
 
 At = tuple[str | int, ...]
 
@@ -29,6 +30,12 @@ class Context:
             return None
         path = Path(text).expanduser()
         return str(path if path.is_absolute() else self.beside / path)
+
+    def product(self, token: str | None, at: At) -> None:
+        """A product that is written otherwise than nvidia-smi's own token would never be found."""
+        known = product_of(token.upper()) if token else None
+        if known is not None and token not in {p.token for p in PRODUCTS}:
+            self.faults.add(at, f"{token!r} is no product token: did you mean {known.token}?")
 
     def known_engine(self, name: str, at: At) -> bool:
         if name in self.engines:

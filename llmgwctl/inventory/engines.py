@@ -36,7 +36,19 @@ def build(name: str, table: EngineTable, context: Context) -> Builds:
     context.known_engine(name, at)
     for pool in table.pools:
         context.known_pool(pool, (*at, "pools", pool))
+    _paths(table, at, context)
+    for kind, tables in (("pools", table.pools), ("hosts", table.hosts)):
+        for one, keys in tables.items():
+            _paths(keys, (*at, kind, one), context)
     return Builds(_keys(table), {p: _keys(t) for p, t in table.pools.items()}, _by_host(table, at, context))
+
+
+def _paths(table: BuildTable, at: At, context: Context) -> None:
+    """No shell of the host expands them, and nobody knows from which folder a relative one would begin."""
+    for key in ("path", "source", "rpc_server"):
+        value = getattr(table, key)
+        if value and not value.startswith("/") and ("/" in value or key == "source"):
+            context.faults.add((*at, key), f"{value[:80]!r} is an absolute path on the hosts, without ~")
 
 
 def _keys(table: BuildTable) -> Keys:

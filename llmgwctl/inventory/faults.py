@@ -67,7 +67,16 @@ def _explained(e: ErrorDetails) -> tuple[Path, str]:
     what = e["msg"].replace("Input should be", "should be").replace("dictionary", "table")
     if kind == "literal_error":
         return path, f"{what}, not {_toml(e['input'])}"
-    return path, f"{what} (it is {_toml(e['input'])})"
+    return path, f"{what} (it is {_toml(e['input'])}){_brackets(kind, path, e['input'])}"
+
+
+def _brackets(kind: str, path: Path, value: Any) -> str:
+    """[x] and [[x]] are easily taken for each other."""
+    if kind == "list_type" and isinstance(value, dict):
+        return f": write [[{shown(path)}]]"
+    if kind in ("model_type", "dict_type") and isinstance(value, list):
+        return f": write [{shown(path)}]"
+    return ""
 
 
 def _toml(value: Any) -> str:

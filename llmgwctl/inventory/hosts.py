@@ -37,6 +37,9 @@ def _block(block: schema.Hosts, at: At, document: schema.Document, context: Cont
     managed = _range(block.mgmt_address, schema.ip, (*at, "mgmt_address"), context.faults, len(names))
     if addresses is None or managed is None:
         return
+    if set("{}") & set(block.root_prefix.replace("{name}", "")):
+        context.faults.add((*at, "root_prefix"), "only {name} is replaced in it, by the name of the host")
+    context.product(block.expect.gpu, (*at, "expect", "gpu"))
     alike = Host(
         name="",
         pool=block.pool,

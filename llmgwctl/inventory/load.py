@@ -13,11 +13,13 @@ from pydantic import ValidationError
 
 from llmgwctl.engines.base import Build
 from llmgwctl.inventory import doctor, engines, hosts, profiles
-from llmgwctl.inventory.context import Context
-from llmgwctl.inventory.faults import Faults
+from llmgwctl.inventory.context import At, Context
+from llmgwctl.inventory.faults import Faults, shown
+from llmgwctl.inventory.locate import line_of
 from llmgwctl.inventory.ranges import BadRange, chosen
 from llmgwctl.inventory.schema import Document, Fabric, Ssh
 from llmgwctl.inventory.suggest import nearest
+from llmgwctl.inventory.toml_words import explained
 from llmgwctl.model.errors import InventoryError, UsageError
 from llmgwctl.model.fabric import DeclaredFabric
 from llmgwctl.model.finding import Suppression
@@ -39,6 +41,7 @@ class Inventory:
     engines: Mapping[str, engines.Builds] = field(default_factory=dict)
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     suppressions: tuple[Suppression, ...] = ()
+    lines: Mapping[At, int] = field(default_factory=dict)  # where each key stands in the file
 
     @property
     def pools(self) -> tuple[str, ...]:
@@ -55,11 +58,29 @@ class Inventory:
             raise UsageError(f"there is no profile {name!r} in {self.path or 'the inventory'}; {known}")
         return self.profiles[name]
 
-    def select(self, nodeset: str | None = None, pool: str | None = None) -> tuple[Host, ...]:
-        """The hosts of -w and --pool, in the order of the inventory. Naming what is not there is an error."""
+    def of_profile(self, name: str, what: str) -> str:
+        """What somebody says against a profile, with file, line and key as every other fault has them."""
+        text = re.sub(rf"^profile {re.escape(name)}:? ", "", what)
+        at = ("profiles", name, *self._key_in(name, text))
+        where = f"{self.path}:{line_of(dict(self.lines), at)}: " if self.path is not None and self.lines else ""
+        return f"{where}{shown(at)}: {text}"
+
+    def _key_in(self, name: str, text: str) -> At:
+        """The key of a profile that a text speaks of; of `args` the argument."""
+        found = self.profiles.get(name)
+        for number, arg in enumerate(found.args if found else ()):
+            if re.search(rf"(?<![\w-]){re.escape(arg.partition('=')[0])}(?![\w-])", text):
+                return ("args", number)
+        keys = {str(path[2]) for path in self.lines if path[:2] == ("profiles", name) and len(path) > 2}
+        spoken = [k for k in keys if re.search(rf"(?<![\w-]){re.escape(k)}(?![\w-])", text)]
+        return (min(spoken, key=lambda k: (text.index(k), -len(k))),) if spoken else ()
+
+    def select(self, nodeset: str | None = None, pool: str | None = None, option: str = "-w ") -> tuple[Host, ...]:
+        """The hosts of a NODESET and a pool, in the order of the inventory. Naming what is not there is an error.
+        `option`: what the NODESET was given with; "" where it is an argument of the command."""
         if pool is not None and pool not in self.pools:
             raise UsageError(f"no host is in pool {pool!r}; {nearest(pool, self.pools, 'known pool')}")
-        wanted = self._named(nodeset) if nodeset is not None else None
+        wanted = self._named(nodeset, option) if nodeset is not None else None
         found = tuple(
             h for h in self.hosts if (pool is None or h.pool == pool) and (wanted is None or h.name in wanted)
         )
@@ -67,18 +88,19 @@ class Inventory:
             raise UsageError(f"no host of {nodeset} is in pool {pool!r}")
         return found
 
-    def _named(self, nodeset: str) -> set[str]:
+    def _named(self, nodeset: str, option: str) -> set[str]:
         try:
             wanted = chosen(nodeset)
         except BadRange as e:
-            raise UsageError(f"-w {nodeset[:80]!r}: {e}") from None
+            raise UsageError(f"{option}{nodeset[:80]!r}: {e}") from None
         known = {h.name for h in self.hosts}
         strangers = sorted(wanted - known)
         if strangers or not wanted:
             more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
             near = nearest(strangers[0], known, "known host") if strangers else "it names no host"
             what = f"{strangers[0]!r}{more} not in {self.path or 'the inventory'}; " if strangers else ""
-            raise UsageError(f"-w {nodeset[:80]!r}: {what}{near}")
+            given = "" if not option and strangers == [nodeset] else f"{option}{nodeset[:80]!r}: "
+            raise UsageError(f"{given}{what}{near}")
         return wanted
 
 
@@ -89,7 +111,8 @@ def load(path: Path) -> Inventory:
             raise InventoryError(f"{path}: is larger than {MAX_BYTES // 2**20} MiB: this is no inventory")
         raw = path.read_bytes()
     except OSError as e:
-        raise InventoryError(f"{path}: cannot be read: {e.strerror or e}; `llmgwctl init` writes one") from None
+        remedy = "; `llmgwctl init` writes one" if isinstance(e, FileNotFoundError) else ""
+        raise InventoryError(f"{path}: cannot be read: {e.strerror or e}{remedy}") from None
     try:
         text = raw.decode()
     except UnicodeDecodeError as e:
@@ -100,6 +123,7 @@ def load(path: Path) -> Inventory:
 
 def loads(text: str, path: Path) -> Inventory:
     """The inventory that a text says. `path` names it in messages, and its folder is where relative paths begin."""
+    text = text.removeprefix("\ufeff")  # some editors put it before everything
     table = _parsed(text, path)
     faults = Faults(str(path), text)
     try:
@@ -124,11 +148,8 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
     except RecursionError:
         raise InventoryError(f"{path}:1: is nested too deeply for an inventory") from None
     except ValueError as e:
-        what = str(e)
-        place = re.search(r" \(at line (\d+), column (\d+)\)", what)
-        line = place.group(1) if place else str(text.count("\n") + 1)
-        column = f":{place.group(2)}" if place else ""
-        raise InventoryError(f"{path}:{line}{column}: is no TOML: {what.partition(' (at ')[0]}") from None
+        at, what = explained(str(e), text)
+        raise InventoryError(f"{path}:{at}: {what}") from None
 
 
 def _build(document: Document, faults: Faults, path: Path) -> Inventory:
@@ -150,6 +171,7 @@ def _build(document: Document, faults: Faults, path: Path) -> Inventory:
         engines={name: engines.build(name, table, context) for name, table in document.engines.items()},
         profiles={p.name: p for p in made if p is not None},
         suppressions=doctor.build(document.doctor, context) if document.doctor.suppress else (),
+        lines=faults.lines,
     )
 
 

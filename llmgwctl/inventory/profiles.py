@@ -35,6 +35,7 @@ def build(name: str, table: ProfileTable, context: Context) -> Profile | None:
         return None
     if table.api_key_file is not None and table.api_key_env is not None:
         context.faults.add((*at, "api_key_env"), "the key comes from api_key_file already: keep one of them")
+    context.product(table.gpu_class, (*at, "gpu_class"))
     pool = _pool(table, at, context)
     gpus = _gpus_per_node(table, at, context.faults)
     if pool is None or gpus is None:

@@ -19,7 +19,7 @@ def nearest(wrong: str, known: Iterable[str], what: str = "known key") -> str:
         return f"the nearest {what} is {close[0]}"
     if not names:
         return f"there is no {what}"
-    if len(names) > MAX_LISTED:
+    if what == "known host" or len(names) > MAX_LISTED:
         return f"each {what}: {_short(fold(names))}"
     return f"each {what}: {', '.join(names)}"
 
