@@ -104,14 +104,13 @@ async def _restart(asked: Asked, name: str) -> None:
 
     async with session(asked) as s:
         snapshot = await read_life(s)
-        states = find(snapshot, [name])
+        states = chosen(s, snapshot, [name])
         tell_unseen(s, snapshot)
         if not states:
             raise UsageError(f"there is no replica {name} on the hosts that answered (`llmgwctl ps` names them)")
         profile = next((r.profile for r in states if r.profile), name.rpartition("-")[0])
         job_of(s, Wanted(profile, 1))  # a profile that cannot be started again is an error before anything is stopped
         for r in states:
-            ours(s, r, snapshot, named=True)
             done = await stop_replica(targets_of(snapshot, r), s.transport)
             tell_stopped(s, r, done)
             if not done or not all(x.gone for x in done):
@@ -259,7 +258,7 @@ async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
         raise UsageError("name the replicas to stop, or say --all")
     async with session(asked) as s:
         snapshot = await read_life(s)
-        states = [r for r in find(snapshot, None if everything else names) if ours(s, r, snapshot, named=bool(names))]
+        states = chosen(s, snapshot, None if everything else names)
         for name in (n for n in names if not any(r.id == n for r in states)):
             s.note(f"{name}: nothing of it on the hosts that answered")
         ended: list[Stopped] = []
@@ -276,6 +275,16 @@ async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
     finish(FAILED if any(x.gone is False for x in ended) else UNKNOWN if unknown else 0)
 
 
+def chosen(s: Session, snapshot: Snapshot, names: list[str] | None) -> list[ReplicaState]:
+    """Those of that name that are ours. That some host tells of another one of the same name keeps nothing from it."""
+    found = find(snapshot, names)
+    mine = [r for r in found if ours(s, r, snapshot, named=False)]
+    for r in found if names is not None else ():
+        if not any(r.id == x.id for x in mine):
+            ours(s, r, snapshot, named=True)
+    return mine
+
+
 def ours(s: Session, r: ReplicaState, snapshot: Snapshot, *, named: bool) -> bool:
     """Another account's replica, and one that a newer llmgwctl started, are shown and never touched."""
     from llmgwctl.model.errors import UsageError
@@ -284,7 +293,7 @@ def ours(s: Session, r: ReplicaState, snapshot: Snapshot, *, named: bool) -> boo
     foreign = [x for x in r.shards if x.account and x.account != accounts.get(x.host, x.account)]
     if foreign:
         why = f"{r.id} belongs to account {foreign[0].account} on {foreign[0].host}"
-    elif any(x.known_newer for x in r.shards):
+    elif newer(r):
         why = f"{r.id} was started by a newer llmgwctl"
     else:
         return True
@@ -292,6 +301,12 @@ def ours(s: Session, r: ReplicaState, snapshot: Snapshot, *, named: bool) -> boo
         raise UsageError(f"{why}: it is left alone")
     s.note(f"{why}: it is left alone")
     return False
+
+
+def newer(r: ReplicaState) -> bool:
+    """By its leader's spec, else by all: a single host that says so keeps no other from its end."""
+    leader = [x for x in r.shards if x.rank == 0] or r.shards
+    return all(x.known_newer for x in leader)
 
 
 def tell_stopped(s: Session, r: ReplicaState, ended: tuple[Stopped, ...]) -> None:
