@@ -143,7 +143,7 @@ def test_any_spec_gives_states(specs):
 
 
 def test_a_stop_by_name_ends_what_is_ours():
-    """One host that tells of a replica of the same name, of another account or a newer llmgwctl, does not prevent it."""
+    """One host that tells of another of that name, another account's or of a newer llmgwctl, is no obstacle."""
     foreign = facts("n9", claims=[replace(claim(account="evil"), launch="M")])
     newer = facts("n8", [ShardRecord("/s", {**spec(0), "launch": "N", "shards": [], "schema": "llmgwctl.shard/v9"})])
     notes = []
