@@ -174,7 +174,7 @@ keep_log() {
 
 end_all() {
     trap '' TERM HUP INT
-    [ -e ./exit ] || end_record supervisor 143 >./exit
+    [ -e ./exit ] || { end_record supervisor 143 >.exit && mv .exit ./exit; }
     for entry in $running; do
         pid=${entry#*:}
         if alive "${pid%:*}" "${entry##*:}"; then kill "${pid%:*}"; fi
