@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from llmgwctl.cli.common import Asked, finish, look, out, out_json, run, session, shared
+from llmgwctl.cli.common import Asked, finish, out, out_json, run, session, shared
 
 if TYPE_CHECKING:
     from llmgwctl.cli.common import Session
@@ -128,30 +128,20 @@ def ps(
     asked: Asked,
     replica: Annotated[str | None, typer.Argument(metavar="[REPLICA]", help="Only this one.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Exit code 1 unless every replica shown is ready.")] = False,
+    transport: Annotated[
+        bool, typer.Option("--transport", help="Read the logs again: over what NCCL runs now.")
+    ] = False,
 ) -> None:
-    """Show the replicas on the hosts, whoever started them, and how each is.
+    """Show the replicas on the hosts, whoever started them: how each is, for how long, and what to do.
 
     Example: llmgwctl ps --check deepseek-r1-0
 
-    Exit code 3 when a host could not be read: what runs there is not known.
+    Exit code 3 when a host could not be read: what runs there is not known. With --check also 1 when a replica has
+    failed or does not serve yet (with --transport: when it runs over less than planned), 3 when nobody can tell.
     """
-    run(_ps(asked, replica, check=check))
+    from llmgwctl.cli.showing import show
 
-
-async def _ps(asked: Asked, name: str | None, *, check: bool) -> None:
-    from llmgwctl.render import life as render
-
-    async with session(asked) as s:
-        snapshot = await read_life(s)
-        states = find(snapshot, [name] if name else None)
-        if asked.json:
-            out_json(render.ps_document(states))
-        else:
-            out(render.ps(states, look(), verbose=asked.verbose))
-        tell_unseen(s, snapshot)
-    bad = check and (not states or any(r.state in ("failed", "starting") for r in states))
-    unknown = _unseen(snapshot) or (check and any(r.state == "unknown" for r in states))
-    finish(FAILED if bad else UNKNOWN if unknown else 0)
+    run(show(asked, replica, check=check, transport=transport))
 
 
 async def read_life(s: Session) -> Snapshot:
@@ -167,7 +157,7 @@ def find(snapshot: Snapshot, names: list[str] | None) -> tuple[ReplicaState, ...
     return tuple(r for r in replicas(snapshot) if names is None or r.id in names)
 
 
-def _unseen(snapshot: Snapshot) -> list[str]:
+def unseen(snapshot: Snapshot) -> list[str]:
     return [f.host.name for f in snapshot.hosts if not f.life.ok]
 
 
@@ -226,7 +216,7 @@ async def _logs(asked: Asked, name: str, rank: int | None, tail: int) -> None:
             out(render.log_lines([(f"r{x.rank} {x.command}", "\n".join(x.last(tail))) for x in shown]))
         for lost in (x for x in found if x.why):
             s.note(f"rank {lost.rank} on {lost.host}: {lost.why}")
-    finish(UNKNOWN if _unseen(snapshot) or any(x.why for x in found) else 0)
+    finish(UNKNOWN if unseen(snapshot) or any(x.why for x in found) else 0)
 
 
 # --- stop -----------------------------------------------------------------------------------------------------------
@@ -271,7 +261,7 @@ async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
         tell_unseen(s, snapshot)
         if asked.json:
             out_json({"schema": "llmgwctl.stop/v1", "stopped": [_stopped(x) for x in ended]})
-    unknown = _unseen(snapshot) or any(x.gone is None for x in ended)
+    unknown = unseen(snapshot) or any(x.gone is None for x in ended)
     finish(FAILED if any(x.gone is False for x in ended) else UNKNOWN if unknown else 0)
 
 

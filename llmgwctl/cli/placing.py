@@ -75,7 +75,7 @@ def job_of(s: Session, wanted: Wanted) -> Job:
     """A profile that its engine does not refuse, with its key."""
     profile = s.inventory.profile(wanted.profile)
     engine = engine_of(profile.engine)
-    refuse_problems(profile, engine)
+    refuse_problems(profile, engine, s.inventory)
     return Job(s, wanted, profile, engine, read_api_key(profile), operator())
 
 
@@ -306,7 +306,7 @@ def _tell_doubts(job: Job, p: Place, done: Placed, made: Plan) -> None:
         return
     if done.transport.kind == "not proved":
         job.session.note(f"{name}: transport {done.transport.text}")
-    elif weaker(made.tier or "", done.transport):
+    elif weaker(made.tier or "", done.transport.kind):
         note(f"! {name}: PLANNED OVER {(made.tier or '').upper()}, AND NCCL USES {done.transport.text}")
         note(f"! {name}: `llmgwctl logs {name}` names why where NCCL does; --require-transport makes this a failure")
 

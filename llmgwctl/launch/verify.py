@@ -98,10 +98,10 @@ def _rdma(roce: bool, *, direct: bool, some: bool) -> Proof:
     return Proof("ib", f"{'RoCE' if roce else 'InfiniBand'} ({how})")
 
 
-def weaker(tier: str, found: Proof) -> bool:
+def weaker(tier: str, kind: str) -> bool:
     """Whether what was proved is less than what was planned. What is not proved is not known to be."""
     planned = PLANNED.get(tier)
-    return planned is not None and 0 < _RANK[found.kind] < _RANK[planned]
+    return planned is not None and 0 < _RANK.get(kind, 0) < _RANK[planned]
 
 
 def short_of(tier: str, found: Proof) -> str:
@@ -110,7 +110,7 @@ def short_of(tier: str, found: Proof) -> str:
         return ""
     if found.kind == "not proved":
         return found.text
-    return f"planned over {tier}, and NCCL uses {found.text}" if weaker(tier, found) else ""
+    return f"planned over {tier}, and NCCL uses {found.text}" if weaker(tier, found.kind) else ""
 
 
 def silence(env: Sequence[tuple[str, str]], uses_nccl: bool) -> str:

@@ -19,10 +19,10 @@ STYLES = {"ready": "green", "starting": "yellow", "failed": "bold red", "unknown
 def ps(states: Sequence[ReplicaState], look: Look = PLAIN, *, verbose: bool = False) -> str:
     if not states:
         return "no replica runs, and nothing is claimed"
-    heads = ("REPLICA", "STATE", "ENDPOINT", "FABRIC", "TRANSPORT", "RANKS")
-    parts: list[RenderableType] = [table(heads, map(_row, states), keep=(0, 1, 2))]
+    heads = ("REPLICA", "STATE", "FOR", "ENDPOINT", "FABRIC", "TRANSPORT", "RANKS")
+    parts: list[RenderableType] = [table(heads, map(_row, states), keep=(0, 1, 2, 3))]
     for state in states:
-        if verbose or state.state != "ready":
+        if verbose or state.state != "ready" or state.changed:
             parts += _details(state)
     return draw(parts, look)
 
@@ -31,14 +31,42 @@ def _row(r: ReplicaState) -> tuple[str | Text, ...]:
     word = f"{r.state} (stuck)" if r.stuck else r.state
     fabric = short_domain(r.fabric) or r.tier
     ranks = " ".join(f"{s.host}:{ranges(s.gpus) if s.gpus else '-'}" for s in r.shards)
-    return (r.id, say(word, STYLES[r.state]), r.endpoint or "-", fabric or "-", r.transport or "-", ranks)
+    over = r.proof or r.transport
+    return (r.id, say(word, STYLES[r.state]), span(r.for_s), r.endpoint or "-", fabric or "-", over or "-", ranks)
+
+
+def span(seconds: float | None) -> str:
+    """How long, as a person says it: 40s, 5m, 3h, 2d; "-" when nobody knows."""
+    if seconds is None:
+        return "-"
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def what_to_do(r: ReplicaState) -> str:
+    """The next command to type; empty: nothing."""
+    if r.stuck:
+        return f"nothing was started: `llmgwctl stop {r.id}` takes its claims away, if no `place` is at work"
+    if r.state == "failed":
+        return f"`llmgwctl logs {r.id}` says why; `llmgwctl restart {r.id}` (or `ensure`) places it again"
+    if r.state == "unknown":
+        hosts = ", ".join(dict.fromkeys(s.host for s in r.shards if s.state == "unknown"))
+        return f"look at {hosts or 'its hosts'}: it may live on; `llmgwctl stop {r.id}` ends what can be reached"
+    if r.state == "starting":
+        return f"`llmgwctl logs -f {r.id}` follows it; `llmgwctl ensure` or `place` records that it serves"
+    return f"its profile has changed since: `llmgwctl restart {r.id}` takes the new one" if r.changed else ""
 
 
 def _details(r: ReplicaState) -> Iterator[RenderableType]:
     who = f" (started by {r.operator} at {r.created_at})" if r.operator else ""
-    yield say(f"\n{r.id} is {r.state}{who}", "bold")
-    rows = ((f"  rank {s.rank}", s.host, s.state, str(s.pid or "-"), s.why) for s in r.shards)
-    yield table(("", "HOST", "STATE", "PID", "WHY"), rows, keep=(0, 1, 2))
+    yield Text()
+    yield say(f"{r.id} is {r.state}{who}", "bold")
+    rows = ((f"  rank {s.rank}", s.host, s.state, span(s.for_s), str(s.pid or "-"), s.why) for s in r.shards)
+    yield table(("", "HOST", "STATE", "FOR", "PID", "WHY"), rows, keep=(0, 1, 2, 3))
+    if todo := what_to_do(r):
+        yield say(f"  {todo}")
 
 
 def ps_document(states: Sequence[ReplicaState]) -> dict[str, Any]:
@@ -57,6 +85,10 @@ def _replica(r: ReplicaState) -> dict[str, Any]:
         "tier": r.tier or None,
         "fabric": r.fabric,
         "transport": r.transport or None,
+        "proof": r.proof or None,
+        "for_s": None if r.for_s is None else round(r.for_s),
+        "changed": r.changed,
+        "what_to_do": what_to_do(r),
         "engine": r.engine,
         "model": r.model,
         "pool": r.pool,
@@ -75,6 +107,7 @@ def _shard(s: ShardState) -> dict[str, Any]:
         "pid": s.pid,
         "gpus": list(s.gpus),
         "exit_code": s.exit_code,
+        "for_s": None if s.for_s is None else round(s.for_s),
         "why": s.why,
         "account": s.account,
     }

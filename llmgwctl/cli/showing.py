@@ -1,0 +1,92 @@
+"""`ps`: the replicas as the hosts tell of them, with what the inventory and their GPUs add to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from llmgwctl.cli.common import Asked, finish, look, out, out_json, session
+from llmgwctl.cli.life import FAILED, UNKNOWN, find, read_life, tell_unseen, unseen
+
+if TYPE_CHECKING:
+    from llmgwctl.cli.common import Session
+    from llmgwctl.model.host import HostFacts, Snapshot
+    from llmgwctl.model.replica import ReplicaState
+
+
+async def show(asked: Asked, name: str | None, *, check: bool, transport: bool) -> None:
+    from llmgwctl.render import life as render
+
+    async with session(asked) as s:
+        snapshot = await with_gpus(s, await read_life(s))
+        states = tuple(changed(s, r) for r in find(snapshot, [name] if name else None))
+        if transport:
+            states = tuple([await proved_now(s, snapshot, r) for r in states])
+        if asked.json:
+            out_json(render.ps_document(states))
+        else:
+            out(render.ps(states, look(), verbose=asked.verbose or transport))
+        tell_unseen(s, snapshot)
+        slower = [r.id for r in states if transport and _weaker(r)]
+    bad = check and (not states or bool(slower) or any(r.state in ("failed", "starting") for r in states))
+    unknown = unseen(snapshot) or (check and any(r.state == "unknown" for r in states))
+    finish(FAILED if bad else UNKNOWN if unknown else 0)
+
+
+async def with_gpus(s: Session, snapshot: Snapshot) -> Snapshot:
+    """Where a replica runs over NVLink its hosts are asked whether their GPUs are still in the domain."""
+    from llmgwctl.model.host import Snapshot
+    from llmgwctl.probe import gpus
+
+    wanted = [f.host for f in snapshot.hosts if _over_nvlink(f)]
+    if not wanted:
+        return snapshot
+    fresh = await s.collect(wanted, probes=(gpus.PROBE,), doing="reading GPUs")
+    found = {f.host.name: f.gpus for f in fresh.hosts}
+    rows = (replace(f, gpus=found.get(f.host.name, f.gpus)) for f in snapshot.hosts)
+    return Snapshot(snapshot.taken_at, tuple(rows))
+
+
+def _over_nvlink(facts: HostFacts) -> bool:
+    life = facts.life.value
+    return life is not None and any(r.supervisor_alive and r.text("tier") == "nvlink" for r in life.shards)
+
+
+def changed(s: Session, r: ReplicaState) -> ReplicaState:
+    """Whether the inventory's profile would start something else now."""
+    from llmgwctl.launch.prepare import fingerprint
+
+    profile = s.inventory.profiles.get(r.profile)
+    other = profile is not None and r.fingerprint not in ("", fingerprint(profile))
+    return replace(r, changed=True) if other else r
+
+
+async def proved_now(s: Session, snapshot: Snapshot, r: ReplicaState) -> ReplicaState:
+    """The transport by what the log says now: with lazy connections it says more than at readiness."""
+    from llmgwctl.launch.judge import transport_of
+    from llmgwctl.launch.state import targets_of
+
+    if r.state != "ready" or len(r.shards) < 2:
+        return r
+    found = await transport_of(snapshot, r, targets_of(snapshot, r), s.transport, silent_of(s, r))
+    return replace(r, transport=found.kind, proof=found.text) if found else r
+
+
+def silent_of(s: Session, r: ReplicaState) -> str:
+    from llmgwctl.engines import ENGINES
+    from llmgwctl.launch.verify import silence
+
+    profile, engine = s.inventory.profiles.get(r.profile), ENGINES.get(r.engine)
+    return silence(profile.env if profile else (), engine is None or engine.uses_nccl)
+
+
+def _weaker(r: ReplicaState) -> bool:
+    """A replica that runs on less than it was planned for is said loudly, whoever asks."""
+    from llmgwctl.cli.common import note
+    from llmgwctl.launch.verify import weaker
+    from llmgwctl.render.text import clean
+
+    if not weaker(r.tier, r.transport):
+        return False
+    note(clean(f"! {r.id}: PLANNED OVER {r.tier.upper()}, AND NCCL USES {r.proof or r.transport}"))
+    return True
