@@ -58,9 +58,8 @@ def test_native_tensor_parallel(site):
     assert tp.complete("hello world") is not None
     worker = row["shards"][1]["host"]
     tp.bed.inside(worker, "kill", "-9", str(tp.pid(worker, "VLLM::Worker")))
-    why = tp.failed(90)
     # A headless node exits 0 when its worker was killed: an exit is a failure, whatever its code.
-    assert f"rank 1 on {worker}: vllm exited with code" in why
+    assert f"rank 1 on {worker}: vllm exited with code 0" in tp.failed(90)
     assert tp.ask("/health")[0] == 200  # the leader does not know
     tp.stop()
 
@@ -91,6 +90,27 @@ def test_under_ray(site):
     ray.bed.inside(worker, "kill", "-9", str(ray.pid(worker, "raylet/raylet ")))
     assert f"rank 1 on {worker}" in ray.failed(90)
     ray.stop()
+
+
+def test_a_leader_that_is_healthy_and_cannot_generate(site):
+    """On CPUs pipeline parallel vLLM 0.32 gets healthy and dies of its first request: place asks, and rolls back."""
+    pp = site({}, pp=2)
+    done = pp("place", "real", "-v", timeout_s=READY_S + 60)
+    assert done.code == 1
+    assert "vllm exited with code" in done.err
+    assert "does not answer yet" in done.err
+    pp.nothing_left()
+
+
+def test_processes_that_outlive_their_parent(site):
+    """The API server killed, its engine and worker would keep the GPUs for ever: nothing of them is left."""
+    one = site({}, nodes=1, tp=1)
+    row = one.place(timeout_s=READY_S + 60)
+    host = row["shards"][0]["host"]
+    assert any("VLLM::EngineCore" in words for words in one.processes(host).values())
+    one.bed.inside(host, "kill", "-9", str(one.pid(host, r"bin/vllm serve")))
+    assert "vllm exited with code 137" in one.failed(60)
+    one.stop()
 
 
 def test_a_flag_that_it_refuses_is_told_as_soon_as_it_says_so(site):
