@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
@@ -82,6 +83,32 @@ def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -
     assert f"Example: llmgwctl {command}" in " ".join(said.split())
 
 
+def all_commands() -> Iterator[tuple[list[str], Any]]:
+    """Every command with the words that call it, those below another too."""
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        yield [name], command
+        for below, one in getattr(command, "commands", {}).items():
+            yield [name, below], one
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), list(all_commands()), ids=lambda v: "-".join(v) if isinstance(v, list) else ""
+)
+def test_help_loses_no_word(
+    words: list[str], command: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brackets are brackets and no markup; a flag has no value."""
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([*words, "--help"]) == 0
+    said = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    texts = [command.help or "", *(getattr(p, "help", None) or "" for p in command.params)]
+    for text in texts:
+        for word in text.replace("\\[", "[").split():
+            assert word in said, word
+    assert "<bool>" not in said
+    assert "BOOLEAN" not in said
+
+
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - LOCAL))
 def test_shared_options_everywhere(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Every command that looks at hosts takes the options of all."""
@@ -110,7 +137,14 @@ def test_help_and_version_are_light(words: list[str]) -> None:
         (["nosuch"], 2, "nosuch"),
         (["nvlink", "--nosuch"], 2, "--nosuch"),
         (["nvlink", "-i", "/nowhere/x.toml"], 2, "cannot be read"),
-        (["nvlink", "--from", "/nowhere"], 2, "no bundle"),
+        (["nvlink", "--from", "/nowhere"], 2, "no bundle can be read there: No such file"),
+        (["nvlink", "--from", "/etc/passwd"], 2, "no bundle can be read there: Not a directory"),
+        (["nvlink", "--from", "/etc"], 2, "holds no folder of a host"),
+        (["nvlink", "-w", "a", "-w", "b"], 2, "-w is given 2 times"),
+        (["nvlink", "--pool", "a", "--pool", "b"], 2, "--pool is given 2 times"),
+        (["node", "a", "-w", "b"], 2, "HOST and -w"),
+        (["hosts", "cordon", "a", "-w", "b", "--reason", "x"], 2, "NODESET and -w"),
+        (["probe", "a", "--raw", "nvidia-smi-q", "--json"], 2, "--raw"),
         (["plan"], 2, "PROFILE"),
         (["rack", "nvl73"], 2, "nearest known kind is nvl72"),
         (["rack", "--fault", "r1-t01"], 2, "HOST:FAULT"),
@@ -188,6 +222,7 @@ def test_hosts_check(cli) -> None:
     """--check says which hosts were reached, and is 3 when one was not."""
     code, out, _ = cli("hosts", "--check")
     assert code == 3
+    assert "answered when saved" in next(line for line in out.splitlines() if line.startswith("r1-t[01"))
     assert "refused" in next(line for line in out.splitlines() if line.startswith("r1-t04"))
     assert cli("hosts", "--check", "-w", "r1-t01")[0] == 0
 
@@ -247,8 +282,67 @@ def test_probe_json_has_states(cli) -> None:
 
 
 def test_one_host_said_once(cli) -> None:
-    """HOST and -w together are refused."""
+    """HOST and -w together are refused; what is wrong with HOST is not said of -w."""
     assert cli("probe", "r1-t01", "-w", "r1-t02")[0] == 2
+    for command in (["probe", "nohost"], ["node", "nohost"]):
+        code, _, err = cli(*command)
+        assert (code, err.startswith("llmgwctl: 'nohost' not in ")) == (2, True)
+        assert err.endswith("each known host: h100-[01-02],r1-t[01-06]\n")
+    assert "-w 'nohost'" in cli("probe", "-w", "nohost")[2]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["stop", "--all"],
+        ["stop", "sim-nvl-0"],
+        ["place", "sim-nvl"],
+        ["restart", "sim-nvl-0"],
+        ["ensure"],
+        ["hosts", "cordon", "r1-t01", "--reason", "x"],
+        ["hosts", "uncordon", "r1-t01"],
+        ["hosts", "drain", "r1-t01", "--stop"],
+    ],
+    ids=" ".join,
+)
+def test_nothing_is_done_in_a_bundle(cli, live: Path, words: list[str]) -> None:
+    """Exit code 2, and no file is written beside the inventory."""
+    before = sorted(live.parent.iterdir())
+    code, out, err = cli(*words)
+    assert (code, out) == (2, "")
+    assert "can be read, and nothing can be" in err
+    assert sorted(live.parent.iterdir()) == before
+
+
+def test_one_silent_host_keeps_its_address(cli, live: Path) -> None:
+    """HOST and ADDRESS stand in for several of the same fate, never for one."""
+    address = next(h.address for h in load(live).hosts if h.name == "r1-t04")
+    for command in ("nvlink", "probe", "hosts --check", "plan deepseek-r1"):
+        _, out, err = cli(*command.split())
+        said = re.sub(r"\s+", "", out + err)
+        assert address in said, command
+        assert "ADDRESS" not in said.replace("ADDRESSIMEX", ""), command
+
+
+def test_hosts_have_the_user_that_logs_in(cli) -> None:
+    """That of [ssh] where a block has none of its own."""
+    assert {h["user"] for h in json.loads(cli("hosts", "--json")[1])["hosts"]} == {"ops"}
+    assert "ops@address" in cli("hosts")[1]
+
+
+def test_plan_says_that_a_key_is_not_there(live: Path, bundle: Path, tmp_path, capsys) -> None:
+    """It plans all the same."""
+    text = live.read_text().replace("[profiles.sim-nvl]\n", '[profiles.sim-nvl]\napi_key_env = "NO_SUCH_KEY"\n')
+    (tmp_path / "i.toml").write_text(text)
+    assert main(["plan", "sim-nvl", "-i", str(tmp_path / "i.toml"), "--from", str(bundle)]) == 0
+    assert "! `place` will refuse it: profiles.sim-nvl: api_key_env NO_SUCH_KEY" in capsys.readouterr().out
+
+
+def test_an_identity_file_that_is_not_there_is_said(live: Path, tmp_path, capsys) -> None:
+    text = re.sub("identity_file = .*", 'identity_file = "/nowhere/key"', live.read_text())
+    (tmp_path / "i.toml").write_text(text)
+    main(["hosts", "-i", str(tmp_path / "i.toml")])
+    assert capsys.readouterr().err == "identity_file /nowhere/key is not there: only other keys are offered\n"
 
 
 def test_replay_says_what_the_live_run_said(live: Path, cli, capsys) -> None:
@@ -310,8 +404,9 @@ def test_profile_that_the_engine_refuses(live: Path, bundle: Path, tmp_path, cap
     document["profiles"] = {"bad": {"engine": "vllm", "tp": 1}}
     file = tmp_path / "i.toml"
     file.write_text(tomli_w.dumps(document))
+    line = 1 + file.read_text().split("\n").index("[profiles.bad]")
     assert main(["plan", "bad", "-i", str(file), "--from", str(bundle)]) == 2
-    assert capsys.readouterr().err.count("profile bad has no model_path") == 1
+    assert capsys.readouterr().err.startswith(f"llmgwctl: {file}:{line}: profiles.bad: has no model_path")
 
 
 def test_engines(capsys) -> None:

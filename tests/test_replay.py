@@ -86,11 +86,12 @@ async def test_a_folder_with_one_file_is_a_host(tmp_path, name):
 
 async def test_a_folder_of_files_is_a_fleet(tmp_path):
     """DIR/HOST.txt, each what nvidia-smi -q said."""
-    (tmp_path / "b.txt").write_text("of b")
-    (tmp_path / "a.xml").write_text("of a")
+    (tmp_path / "b.txt").write_text("NVSMI LOG of b")
+    (tmp_path / "a.xml").write_text("<nvidia_smi_log> of a")
+    (tmp_path / "notes.txt").write_text("call the vendor")
     replay = Replay(tmp_path)
     assert [h.name for h in replay.hosts()] == ["a", "b"]
-    assert (await replay.read(Host("b"), (SMI, IMEX)))["nvidia-smi-q"].stdout == "of b"
+    assert (await replay.read(Host("b"), (SMI, IMEX)))["nvidia-smi-q"].stdout == "NVSMI LOG of b"
     assert (await replay.read(Host("b"), (SMI, IMEX)))["nvidia-imex-ctl-q"] == NOT_SAVED
     assert replay.when(Host("b"))[0] == (tmp_path / "b.txt").stat().st_mtime
 
@@ -112,6 +113,29 @@ async def test_hosts_of_a_bundle(tmp_path):
     hosts = Replay(tmp_path).hosts()
     assert [(h.name, h.address, h.order) for h in hosts] == [("r1-t01", "10.0.0.1", 0), ("r1-t02", "10.0.0.2", 1)]
     assert Replay(tmp_path / "nowhere").hosts() == ()
+
+
+async def test_what_is_no_bundle(tmp_path):
+    """Folders of anything else are no hosts; one that must not be looked into is one beside others, and unread."""
+    other = tmp_path / "etc"
+    (other / "ssl").mkdir(parents=True)
+    (other / "ssl/readme.txt").write_text("x")
+    assert Replay(other).hosts() == ()
+    assert Replay(other).empty()
+    save(other, TRAY, SAID)
+    assert not Replay(other).empty()
+    with pytest.raises(FileNotFoundError):
+        Replay(tmp_path / "nowhere").empty()
+
+
+async def test_a_folder_that_is_locked_is_a_host_that_is_not_read(tmp_path, monkeypatch):
+    save(tmp_path, TRAY, SAID)
+    save(tmp_path, Host("r1-t02"), SAID)
+    monkeypatch.setattr("os.access", lambda path, _: not str(path).endswith("t02"))
+    assert [h.name for h in Replay(tmp_path).hosts()] == ["r1-t01", "r1-t02"]
+    with pytest.raises(Unreachable, match="cannot be read"):
+        await Replay(tmp_path).read(Host("r1-t02"), (SMI,))
+    assert Replay(tmp_path).when(Host("r1-t02"))[1] == 0.0
 
 
 async def test_a_host_that_is_not_there(tmp_path):

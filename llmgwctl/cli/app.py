@@ -6,10 +6,11 @@ from inspect import Parameter
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from llmgwctl import __version__
 from llmgwctl.cli import demo, doctor, fleet, init, life, node, pages, planning, racks
-from llmgwctl.cli.common import Asked, shared_parameters, with_signature
+from llmgwctl.cli.common import Asked, shared_parameters, taken, with_signature
 
 app = typer.Typer(
     name="llmgwctl",
@@ -20,6 +21,34 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
+
+
+class _Params:
+    """A flag has no value: nothing stands where the kind of a value would."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in found:
+            if getattr(one, "is_flag", False) and one.metavar is None:
+                one.metavar = ""
+        return found
+
+
+class _Command(_Params, TyperCommand):
+    pass
+
+
+class _Group(_Params, TyperGroup):
+    pass
+
+
+def _without_bool(some: typer.Typer) -> None:
+    some.info.cls = _Group
+    for command in some.registered_commands:
+        command.cls = _Command
+    for group in some.registered_groups:
+        if group.typer_instance is not None:
+            _without_bool(group.typer_instance)
 
 
 def _version(wanted: bool) -> None:
@@ -35,7 +64,7 @@ _VERSION = Annotated[
 
 def _before_the_command(ctx: typer.Context, version: bool, **given: Any) -> None:
     """The shared options may stand before the command too."""
-    ctx.obj = Asked(**given)
+    ctx.obj = Asked(**taken(given))
 
 
 app.callback()(
@@ -51,3 +80,4 @@ app.callback()(
 
 for group in (init, fleet, node, doctor, pages, planning, life, racks, demo):
     group.register(app)
+_without_bool(app)

@@ -18,7 +18,7 @@ import typer
 
 from llmgwctl.cli import INTERRUPTED
 from llmgwctl.cli.streams import forget, letters
-from llmgwctl.model.errors import LlmgwError
+from llmgwctl.model.errors import LlmgwError, NotLive, UsageError
 
 if TYPE_CHECKING:
     from llmgwctl.collect import Save
@@ -29,9 +29,22 @@ if TYPE_CHECKING:
     from llmgwctl.probe.base import Probe, Section
     from llmgwctl.render.text import Look
     from llmgwctl.transport.base import Transport
+    from llmgwctl.transport.replay import Replay
 
 T = TypeVar("T")
 MAX_WIDTH = 160
+
+
+def _once(option: str) -> Callable[[list[str] | None], list[str] | None]:
+    """An option that narrows is not given twice: nobody can know which of the two was meant."""
+
+    def check(given: list[str] | None) -> list[str] | None:
+        if given and len(given) > 1:
+            raise typer.BadParameter(f"{option} is given {len(given)} times: one range names them all (a[1-3],b7)")
+        return given
+
+    return check
+
 
 InventoryOption = Annotated[
     Path | None,
@@ -39,9 +52,15 @@ InventoryOption = Annotated[
                  "./inventory.toml, ~/.config/llmgwctl/inventory.toml.", show_default=False),
 ]  # fmt: skip
 HostsOption = Annotated[
-    str | None, typer.Option("--hosts", "-w", metavar="NODESET", help="Only these hosts: r1-t[01-04],r2-t07.")
+    list[str] | None,
+    typer.Option(
+        "--hosts", "-w", metavar="NODESET", help="Only these hosts: r1-t[01-04],r2-t07.", callback=_once("-w")
+    ),
 ]
-PoolOption = Annotated[str | None, typer.Option("--pool", metavar="POOL", help="Only the hosts of this pool.")]
+PoolOption = Annotated[
+    list[str] | None,
+    typer.Option("--pool", metavar="POOL", help="Only the hosts of this pool.", callback=_once("--pool")),
+]
 FromOption = Annotated[
     Path | None,
     typer.Option("--from", metavar="DIR", help="Answer from a saved bundle (probe --save) instead of SSH."),
@@ -65,6 +84,7 @@ class Asked:
     hosts: str | None = None
     pool: str | None = None
     bundle: Path | None = None
+    option: str = "-w "  # what `hosts` was given with, for messages; "" where it is an argument of the command
     json: bool = False
     quiet: bool = False
     verbose: bool = False
@@ -87,8 +107,26 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _merged(ctx: typer.Context, given: dict[str, Any]) -> Asked:
-    here = {name: value for name in SHARED if (value := given.pop(name))}
-    return replace(ctx.obj or Asked(), **here)
+    return replace(ctx.obj or Asked(), **taken(given))
+
+
+def taken(given: dict[str, Any]) -> dict[str, Any]:
+    """The shared options out of everything that was given."""
+    found = {name: value for name in SHARED if (value := given.pop(name))}
+    return {name: value[0] if isinstance(value, list) else value for name, value in found.items()}
+
+
+def on_hosts(asked: Asked, nodeset: str, argument: str = "HOST") -> Asked:
+    """The hosts that an argument of the command names."""
+    if asked.hosts is not None:
+        raise UsageError(f"{argument} and -w both say which hosts: give one of them")
+    return replace(asked, hosts=nodeset, option="")
+
+
+def only_live(asked: Asked, done: str) -> None:
+    """What a bundle says can be read, and that is all."""
+    if asked.bundle is not None:
+        raise NotLive(f"--from {asked.bundle} answers for hosts: that can be read, and nothing can be {done} there")
 
 
 def unless_more_follows(command: Callable[..., None]) -> Callable[..., None]:
@@ -180,7 +218,7 @@ async def session(asked: Asked) -> AsyncIterator[Session]:
     from llmgwctl.inventory.cordons import load as load_cordons
 
     inventory = load_inventory(asked)
-    hosts = inventory.select(asked.hosts, asked.pool)
+    hosts = inventory.select(asked.hosts, asked.pool, asked.option)
     cordons = load_cordons(beside(inventory.path))
     transport = open_transport(asked, inventory)
     try:
@@ -211,23 +249,36 @@ def load_inventory(asked: Asked) -> Inventory:
 def bundled_inventory(directory: Path) -> Inventory:
     """The hosts of a bundle, in the order of their names, as an inventory without a file."""
     from llmgwctl.inventory import of_hosts
-    from llmgwctl.model.errors import UsageError
+
+    return of_hosts(bundle(directory).hosts())
+
+
+def bundle(directory: Path) -> Replay:
     from llmgwctl.transport.replay import Replay
 
-    found = Replay(directory).hosts()
-    if not found:
+    found = Replay(directory)
+    try:
+        empty = found.empty()
+    except OSError as e:
+        raise UsageError(f"--from {directory}: no bundle can be read there: {e.strerror}") from None
+    if empty:
         raise UsageError(f"--from {directory}: no bundle: it holds no folder of a host (`probe --save DIR` writes one)")
-    return of_hosts(found)
+    return found
 
 
 def open_transport(asked: Asked, inventory: Inventory) -> Transport:
     if asked.bundle is not None:
-        from llmgwctl.transport.replay import Replay
-
-        return Replay(asked.bundle)
+        return bundle(asked.bundle)
     from llmgwctl.transport.ssh import Ssh
 
+    for file in () if asked.quiet else dict.fromkeys((inventory.ssh.identity_file, *_identities(inventory))):
+        if file is not None and not Path(file).exists():
+            note(f"identity_file {file} is not there: only other keys are offered")
     return Ssh(inventory.ssh)
+
+
+def _identities(inventory: Inventory) -> Iterator[str | None]:
+    return (h.identity_file for h in inventory.hosts)
 
 
 def run(work: Coroutine[Any, Any, T], interrupted: str = "interrupted") -> T:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from llmgwctl.cli.common import Asked, finish, look, out, out_json, run, session, shared
+from llmgwctl.cli.common import Asked, finish, look, on_hosts, only_live, out, out_json, run, session, shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +61,7 @@ def cordon(
     It is written beside the inventory and on each host that answers; either counts. A second cordon of a host replaces
     the first.
     """
+    only_live(asked, "cordoned")
     run(_cordon(asked, nodeset, reason, until, gpus))
 
 
@@ -75,7 +76,7 @@ async def _cordon(asked: Asked, nodeset: str, reason: str, until: str | None, gp
     ends = moment(until, now) if until else None
     who = operator()
     made = Cordon(reason, ends, f"{who.name}@{who.workstation}", _utc(now), _gpus(gpus))
-    async with session(replace(asked, hosts=nodeset)) as s:
+    async with session(on_hosts(asked, nodeset, "NODESET")) as s:
         _remember(s, lambda found: {**found, **{h.name: (made,) for h in s.hosts}})
         missed = await _on_hosts(s, _set_words(made), made.reason.encode())
         _tell(s, "cordoned", made, missed)
@@ -89,11 +90,12 @@ def uncordon(*, asked: Asked, nodeset: NodesetArgument) -> None:
 
     Exit code 3 when a host did not answer: the cordon that lies there counts until it is uncordoned again.
     """
+    only_live(asked, "uncordoned")
     run(_uncordon(asked, nodeset))
 
 
 async def _uncordon(asked: Asked, nodeset: str) -> None:
-    async with session(replace(asked, hosts=nodeset)) as s:
+    async with session(on_hosts(asked, nodeset, "NODESET")) as s:
         names = {h.name for h in s.hosts}
         _remember(s, lambda found: {name: x for name, x in found.items() if name not in names})
         missed = await _on_hosts(s, ("clear",), b"")
@@ -200,6 +202,8 @@ def drain(
     Without --stop and --move nothing is changed. Exit code 1 when a replica could not be stopped or placed again, 3
     when a host did not answer.
     """
+    if stop or move:
+        only_live(asked, "stopped")
     run(_drain(asked, nodeset, reason, until, stop=stop, move=move))
 
 
@@ -212,7 +216,7 @@ async def _drain(asked: Asked, nodeset: str, reason: str, until: str | None, *, 
     if stop or move:
         await _cordon(replace(asked, json=False), nodeset, reason, until, None)
     async with session(replace(asked, hosts=None, pool=None)) as s:
-        names = {h.name for h in s.inventory.select(nodeset)}
+        names = {h.name for h in s.inventory.select(nodeset, option="")}
         snapshot = await read_life(s)
         using = [r for r in find(snapshot, None) if any(x.host in names for x in r.shards)]
         _tell_using(s, using, names)

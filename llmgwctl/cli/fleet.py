@@ -14,6 +14,7 @@ from llmgwctl.cli.common import (
     Session,
     finish,
     look,
+    on_hosts,
     out,
     out_json,
     run,
@@ -62,23 +63,22 @@ async def _hosts(asked: Asked, *, check: bool) -> None:
     from llmgwctl.render import fleet as render
 
     async with session(asked) as s:
-        states = None
+        states, missed = None, 0
         cordons = in_force_now(s)
         if check:
             from llmgwctl.probe import life, system
-            from llmgwctl.render.words import alike_for
+            from llmgwctl.render.fleet import reached
 
             snapshot = await s.collect(probes=(system.PROBE, life.PROBE), doing="reaching hosts")
-            states = {
-                f.host.name: "reachable" if f.reachable.ok else alike_for(f.reachable.why, f.host)
-                for f in snapshot.hosts
-            }
+            missed = sum(not f.reachable.ok for f in snapshot.hosts)
+            states = dict(reached(snapshot, "reachable" if asked.bundle is None else "answered when saved"))
             cordons |= {f.host.name: f.life.value.cordons for f in snapshot.hosts if f.life.value}
+    shown = [replace(h, user=h.user or s.inventory.ssh.user) for h in s.hosts]
     if asked.json:
-        out_json(render.hosts_document(s.hosts, states, cordons))
+        out_json(render.hosts_document(shown, states, cordons))
     else:
-        out(render.hosts(s.hosts, states, look(), cordons))
-    finish(COULD_NOT_TELL if states and set(states.values()) != {"reachable"} else 0)
+        out(render.hosts(shown, states, look(), cordons))
+    finish(COULD_NOT_TELL if missed else 0)
 
 
 @shared
@@ -107,10 +107,11 @@ def probe(
     --json has every reading with its state: ok, absent or broken (and why). Exit code 3 when something that matters
     could not be read.
     """
-    if host is not None and asked.hosts is not None:
-        raise typer.BadParameter("HOST and -w both say which hosts: give one of them")
-    asked = replace(asked, hosts=host or asked.hosts)
+    if host is not None:
+        asked = on_hosts(asked, host)
     if raw is not None:
+        if asked.json:
+            raise typer.BadParameter("--raw prints what the host said, unchanged: it does not go with --json")
         run(_raw(asked, raw))
     else:
         if (mask or mask_names) and save is None:
@@ -220,12 +221,12 @@ def mapped(s: Session, snapshot: Snapshot) -> FabricMap:
 
 def unsure(s: Session, fmap: FabricMap) -> int:
     """Exit code 3 when something about a host could not be told; which, is said on stderr."""
-    from llmgwctl.render.fold import alike, fold
+    from llmgwctl.render.fold import fold
     from llmgwctl.render.text import clean
-    from llmgwctl.render.words import alike_for, condensed
+    from llmgwctl.render.words import condensed, together
 
     unknown = fmap.could_not_tell
     hosts = {h.name: h for h in s.hosts}
-    for names, why in alike((n, alike_for("; ".join(condensed(why)), hosts[n])) for n, why in unknown.items()):
+    for names, why in together((n, "; ".join(condensed(why)), hosts[n]) for n, why in unknown.items()):
         s.note(f"could not tell: {fold(names)}: {clean(why)}")
     return COULD_NOT_TELL if unknown else 0

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from llmgwctl.cli.common import Asked, finish, out, out_json, run, session, shared
+from llmgwctl.cli.common import Asked, finish, only_live, out, out_json, run, session, shared
+from llmgwctl.cli.naming import not_there, refuse_slips
 
 if TYPE_CHECKING:
     from llmgwctl.cli.common import Session
@@ -58,7 +59,9 @@ def place(
 
     if no_wait and require_transport:
         raise typer.BadParameter("--require-transport waits until the replica serves: it does not go with --no-wait")
-    run(bring_up(asked, Wanted(profile, replicas, timeout, not no_wait, require_transport=require_transport)))
+    only_live(asked, "started")
+    wanted = Wanted(profile, replicas, timeout, not no_wait, require_transport=require_transport)
+    run(bring_up(asked, wanted), "interrupted; nothing was left running")
 
 
 @shared
@@ -81,6 +84,8 @@ def ensure(
     """
     from llmgwctl.cli.ensuring import ensure as work
 
+    if not dry_run:
+        only_live(asked, "started")
     run(work(asked, profiles or [], dry_run=dry_run, restart_changed=restart_changed))
 
 
@@ -92,7 +97,8 @@ def restart(*, asked: Asked, replica: ReplicaArgument) -> None:
 
     It is stopped only when its profile is in the inventory. It may come up on other hosts.
     """
-    run(_restart(asked, replica))
+    only_live(asked, "restarted")
+    run(_restart(asked, replica), f"interrupted; `llmgwctl ps {replica}` says whether it runs")
 
 
 async def _restart(asked: Asked, name: str) -> None:
@@ -107,7 +113,7 @@ async def _restart(asked: Asked, name: str) -> None:
         states = chosen(s, snapshot, [name])
         tell_unseen(s, snapshot)
         if not states:
-            raise UsageError(f"there is no replica {name} on the hosts that answered (`llmgwctl ps` names them)")
+            raise UsageError(not_there(name, find(snapshot, None)))
         profile = next((r.profile for r in states if r.profile), name.rpartition("-")[0])
         job_of(s, Wanted(profile, 1))  # a profile that cannot be started again is an error before anything is stopped
         for r in states:
@@ -199,13 +205,17 @@ async def _logs(asked: Asked, name: str, rank: int | None, tail: int) -> None:
     from llmgwctl.launch.state import targets_of
     from llmgwctl.model.errors import UsageError
     from llmgwctl.render import life as render
+    from llmgwctl.render.words import ranges
 
     async with session(asked) as s:
         snapshot = await read_life(s)
         states = find(snapshot, [name])
         if not states:
             tell_unseen(s, snapshot)
-            raise UsageError(f"there is no replica {name} on the hosts that answered (`llmgwctl ps` names them)")
+            raise UsageError(not_there(name, find(snapshot, None)))
+        ranks = sorted({x.rank for r in states for x in r.shards})
+        if rank is not None and rank not in ranks:
+            raise UsageError(f"{name} has no rank {rank}: it has {ranges(ranks) or 'none'}")
         targets = [t for r in states for t in targets_of(snapshot, r) if rank is None or t.rank == rank]
         found = await fetch_logs(targets, s.transport)
         if asked.json:
@@ -235,7 +245,8 @@ def stop(
 
     Stopping what is already gone does no harm. Exit code 1 when something would not die, 3 when a host did not answer.
     """
-    run(_stop(asked, replicas or [], everything=all_))
+    only_live(asked, "stopped")
+    run(_stop(asked, replicas or [], everything=all_), "interrupted; the next `llmgwctl stop` ends what is left")
 
 
 async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
@@ -248,6 +259,7 @@ async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
         raise UsageError("name the replicas to stop, or say --all")
     async with session(asked) as s:
         snapshot = await read_life(s)
+        refuse_slips(names, find(snapshot, None), s.inventory.profiles)
         states = chosen(s, snapshot, None if everything else names)
         for name in (n for n in names if not any(r.id == n for r in states)):
             s.note(f"{name}: nothing of it on the hosts that answered")

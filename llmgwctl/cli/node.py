@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from llmgwctl.cli.common import Asked, finish, look, out, out_json, run, session, shared
+from llmgwctl.cli.common import Asked, finish, look, on_hosts, out, out_json, run, session, shared
 
 if TYPE_CHECKING:
     from llmgwctl.model.fabric import FabricMap
@@ -50,7 +50,7 @@ async def _node(asked: Asked, name: str, html: Path | None) -> None:
     from llmgwctl.probe import PROBES
     from llmgwctl.render import node as render
 
-    async with session(replace(asked, hosts=name)) as s:
+    async with session(on_hosts(asked, name)) as s:
         if len(s.hosts) != 1:
             raise UsageError(f"node shows one host, and {name} is {len(s.hosts)}")
         snapshot = await s.collect(probes=PROBES, doing="reading")

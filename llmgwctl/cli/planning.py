@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from llmgwctl.cli.preflight import Checked
     from llmgwctl.engines.base import Build, Engine
+    from llmgwctl.inventory import Inventory
     from llmgwctl.model.host import Host, Snapshot
     from llmgwctl.model.plan import Plan, ReplicaPlan
     from llmgwctl.model.profile import Profile
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 
 COULD_NOT_TELL, NO_PLACEMENT = 3, 4
 
-ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="A [profiles.NAME] of the inventory.")]
+ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="A \\[profiles.NAME] of the inventory.")]
 ReplicasOption = Annotated[
-    int | None, typer.Option("--replicas", metavar="N", min=1, max=10_000, help="Default: as many as the profile says.")
+    int | None, typer.Option("--replicas", metavar="N", min=1, max=1000, help="Default: as many as the profile says.")
 ]
 
 
@@ -87,7 +88,7 @@ async def _planned(asked: Asked, name: str, replicas: int | None) -> Planned:
     async with session(asked) as s:
         wanted = s.inventory.profile(name)
         engine = engine_of(wanted.engine)
-        refuse_problems(wanted, engine)
+        refuse_problems(wanted, engine, s.inventory)
         snapshot = await s.collect()
         made = place(mapped(s, snapshot), snapshot, wanted, engine.ports(wanted), replicas or wanted.replicas or 1)
         if not made.replicas:
@@ -96,17 +97,29 @@ async def _planned(asked: Asked, name: str, replicas: int | None) -> Planned:
     launches: Launches = {}
     for replica in made.replicas:
         launches = {**launches, **launched(replica, wanted, engine, checked.builds)}
-    warnings = dict.fromkeys((*made.warnings, *checked.problems, *checked.notes))
+    warnings = dict.fromkeys((*made.warnings, *checked.problems, *checked.notes, *_no_key(wanted)))
     return replace(made, warnings=tuple(warnings)), launches, s.hosts, checked
 
 
-def refuse_problems(profile: Profile, engine: Engine) -> None:
+def refuse_problems(profile: Profile, engine: Engine, inventory: Inventory) -> None:
     """What the engine says against a profile before any host is read, as one error."""
     from llmgwctl.model.errors import InventoryError
 
     problems = engine.validate(profile, ())
     if problems:
-        raise InventoryError("\n".join(map(str, problems)))
+        raise InventoryError("\n".join(inventory.of_profile(profile.name, str(p)) for p in problems))
+
+
+def _no_key(profile: Profile) -> tuple[str, ...]:
+    """A key that is not there keeps nobody from planning; `place` would refuse."""
+    from llmgwctl.cli.placing import read_api_key
+    from llmgwctl.model.errors import InventoryError
+
+    try:
+        read_api_key(profile)
+    except InventoryError as e:
+        return (f"`place` will refuse it: {e}",)
+    return ()
 
 
 def launched(replica: ReplicaPlan, profile: Profile, engine: Engine, builds: Mapping[str, Build]) -> Launches:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
+from rich.text import Text
 
 from llmgwctl.fabric.cordons import words
 from llmgwctl.model.gpu import GpuReport
@@ -17,7 +18,7 @@ from llmgwctl.model.reading import Reading
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.rack import chips
 from llmgwctl.render.text import PLAIN, Look, draw, say, table
-from llmgwctl.render.words import alike_for, ranges, short_domain
+from llmgwctl.render.words import ranges, short_domain, together
 
 SHORT = {"InfiniBand": "IB", "Ethernet": "Eth"}
 
@@ -34,8 +35,15 @@ def hosts(
     parts: list[RenderableType] = [table(heads, ((fold(n), str(len(n)), *said) for n, said in rows))]
     kept_out = list(alike((h.name, _cordoned(c)) for h in found for c in (cordons or {}).get(h.name, ())))
     if kept_out:
-        parts += [say("\nCordoned", "bold yellow"), table(("", ""), ((fold(n), why) for n, why in kept_out))]
+        parts += [Text(), say("Cordoned", "bold yellow"), table(("", ""), ((fold(n), why) for n, why in kept_out))]
     return draw(parts, look)
+
+
+def reached(snapshot: Snapshot, word: str) -> Iterator[tuple[str, str]]:
+    """How each host was reached: the word for those that answered, why not for the others."""
+    yield from ((f.host.name, word) for f in snapshot.hosts if f.reachable.ok)
+    silent = together((f.host.name, f.reachable.why, f.host) for f in snapshot.hosts if not f.reachable.ok)
+    yield from ((name, why) for names, why in silent for name in names)
 
 
 def _cordoned(cordon: Cordon) -> str:
@@ -85,7 +93,7 @@ def _cordon(cordon: Cordon) -> dict[str, Any]:
 def probed(snapshot: Snapshot, look: Look = PLAIN) -> str:
     """Equal hosts on one line by range, what differs beside it; then who did not answer, and what could not be read."""
     answered = alike((f.host.name, _summary(f)) for f in snapshot.hosts if f.reachable.ok)
-    silent = alike((f.host.name, alike_for(f.reachable.why, f.host)) for f in snapshot.hosts if not f.reachable.ok)
+    silent = together((f.host.name, f.reachable.why, f.host) for f in snapshot.hosts if not f.reachable.ok)
     broken = list(_broken(snapshot.hosts))
     heads = ("HOSTS", "GPUS", "JOINED", "DOMAIN", "DRIVER", "IMEX", "HCAS")
     parts: list[RenderableType] = []
@@ -144,12 +152,8 @@ def _hcas(hcas: tuple[Hca, ...]) -> str:
 
 def _broken(facts: Iterable[HostFacts]) -> Iterator[tuple[str, str, str]]:
     """Range, section, why; of hosts that answered at all."""
-    pairs = [
-        (f.host.name, (name, alike_for(reading.why, f.host)))
-        for f in facts
-        if f.reachable.ok
-        for name in READINGS
-        if (reading := getattr(f, name)).broken
-    ]
-    for names, (section, why) in alike(pairs):
-        yield fold(names), section, why
+    answered = [f for f in facts if f.reachable.ok]
+    for section in READINGS:
+        broken = [(f.host.name, r.why, f.host) for f in answered if (r := getattr(f, section)).broken]
+        for names, why in together(broken):
+            yield fold(names), section, why

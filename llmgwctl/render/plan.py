@@ -14,7 +14,7 @@ from llmgwctl.model.plan import Candidate, Plan, ReplicaPlan, ShardPlan
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.json import Launch, Launches
 from llmgwctl.render.text import PLAIN, Look, draw, say, table
-from llmgwctl.render.words import alike_for, condensed, ranges, short_domain
+from llmgwctl.render.words import condensed, ranges, short_domain, together
 
 MAX_WHOLE = 60  # columns
 
@@ -105,8 +105,8 @@ def _environment(replica: ReplicaPlan, launches: Launches) -> Iterator[tuple[str
 
 
 def _left_out(made: Plan, hosts: Mapping[str, Host]) -> RenderableType:
-    rows = alike((o.host, condensed(alike_for(r, hosts.get(o.host)) for r in o.reasons)) for o in made.left_out)
-    return table(("HOSTS", "WHY"), ((fold(names), "; ".join(why)) for names, why in rows))
+    rows = together((o.host, "; ".join(condensed(o.reasons)), hosts.get(o.host)) for o in made.left_out)
+    return table(("HOSTS", "WHY"), ((fold(names), why) for names, why in rows))
 
 
 def environment(variables: Sequence[EnvVar], look: Look = PLAIN) -> str:

@@ -15,7 +15,7 @@ from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.json import moment
 from llmgwctl.render.text import PLAIN, Look, draw, say, table
-from llmgwctl.render.words import alike_for, bandwidth, condensed, out_of_domain, short_domain
+from llmgwctl.render.words import bandwidth, condensed, out_of_domain, short_domain, together
 
 GOOD, BAD, SLOW, UNKNOWN, LOST = "■", "□", "▣", "?", "✕"
 STYLE = {GOOD: "green", BAD: "bold red", SLOW: "yellow", UNKNOWN: "yellow", LOST: "bold red"}
@@ -143,5 +143,5 @@ def _fabrics(fabrics: tuple[str, ...]) -> str:
 
 
 def _unreachable(hosts: tuple[Outside, ...], facts: Mapping[str, HostFacts]) -> RenderableType:
-    rows = alike((o.name, alike_for(o.why, facts[o.name].host)) for o in hosts)
+    rows = together((o.name, o.why, facts[o.name].host) for o in hosts)
     return table(("", ""), ((fold(names), why) for names, why in rows))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from llmgwctl.model.fabric import HostVerdict
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.host import Host
+from llmgwctl.render.fold import alike
 
 _OF_GPU = re.compile(r"GPU (\d+)(:? .*)")
 
@@ -57,6 +58,15 @@ def alike_for(text: str, host: Host | None) -> str:
     own = {host.address: "ADDRESS", host.name: "HOST"}
     pattern = "|".join(re.escape(n) for n in sorted(filter(None, own), key=len, reverse=True))
     return re.sub(rf"(?<![A-Za-z0-9.-])(?:{pattern})(?![A-Za-z0-9-]|\.[A-Za-z0-9])", lambda m: own[m.group()], text)
+
+
+def together(said: Iterable[tuple[str, str, Host | None]]) -> list[tuple[list[str], str]]:
+    """(host's name, reason, host): hosts of the same fate on one line, without their own names and addresses in it;
+    one that is alone keeps its own."""
+    rows = list(said)
+    own = {name: text for name, text, _ in rows}
+    groups = alike((name, alike_for(text, host)) for name, text, host in rows)
+    return [(names, own[names[0]] if len(names) == 1 else text) for names, text in groups]
 
 
 def bandwidth(gpu: Gpu) -> str:

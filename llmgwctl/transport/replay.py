@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
@@ -12,6 +14,7 @@ from typing import NoReturn
 from llmgwctl.model.errors import NotLive, Unreachable
 from llmgwctl.model.host import Host
 from llmgwctl.model.names import is_address, is_name
+from llmgwctl.probe import PROBES
 from llmgwctl.probe.base import NOT_SAVED, Output, Section
 from llmgwctl.transport.base import Script
 from llmgwctl.transport.bundle import META, HostMeta, folder_name, read_meta
@@ -21,6 +24,34 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 FLAT_SECTION = "nvidia-smi-q"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _SUFFIXES = (".txt", ".xml")
+_SMI = re.compile(rb"(?i)nvidia|nvsmi|nvml|no devices")
+
+
+def _sections_files() -> Iterator[str]:
+    for probe in PROBES:
+        for section in probe.sections:
+            yield from (section.file, *section.alternatives)
+
+
+_FILES = frozenset((META, *_sections_files()))
+
+
+def _sealed(folder: Path) -> bool:
+    return not os.access(folder, os.R_OK | os.X_OK)
+
+
+def _of_a_host(folder: Path) -> bool:
+    """A folder of which a file is one of ours; one that must not be looked into may well be."""
+    return folder.is_dir() and (_sealed(folder) or any(f.name in _FILES for f in folder.iterdir()))
+
+
+def _said_by_smi(file: Path) -> bool:
+    """Whether a file by itself is what nvidia-smi said, be it that it failed: a folder of notes is no fleet."""
+    try:
+        with file.open("rb") as f:
+            return _SMI.search(f.read(4096)) is not None
+    except OSError:
+        return False
 
 
 class Replay:
@@ -29,6 +60,16 @@ class Replay:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._root = directory.resolve()
+
+    def empty(self) -> bool:
+        """Whether there is no host in it. OSError: it cannot be read, itself or all that could be a host."""
+        with os.scandir(self.directory):
+            maybe = [f for f in self._children() if _of_a_host(f)]
+        if self._flat or any(not _sealed(f) for f in maybe):
+            return False
+        if maybe:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return True
 
     def hosts(self) -> tuple[Host, ...]:
         """The hosts that are there, by name: what stands in for an inventory."""
@@ -40,6 +81,8 @@ class Replay:
         folder = self._folder(host)
         if folder is None and host.name not in self._flat:
             raise Unreachable(f"{host.name} is not in {self.directory}", "not-saved")
+        if folder is not None and _sealed(folder):
+            raise Unreachable(f"{folder} cannot be read: permission denied", "bundle-broken")
         meta = read_meta(folder) if folder else None
         if meta is not None and meta.unreachable is not None:
             kind, why = meta.unreachable
@@ -51,6 +94,8 @@ class Replay:
     def when(self, host: Host) -> tuple[float, float]:
         """When this host was read (seconds since the epoch) and how long that took."""
         folder = self._folder(host)
+        if folder is not None and _sealed(folder):
+            return folder.stat().st_mtime, 0.0
         try:
             meta = read_meta(folder) if folder else None
         except Unreachable:
@@ -80,18 +125,18 @@ class Replay:
         """
         found: dict[str, HostMeta | None] = {}
         for folder in self._children():
-            if not folder.is_dir() or not any(f.suffix in _SUFFIXES or f.name == META for f in folder.iterdir()):
+            if not _of_a_host(folder):
                 continue
             try:
                 meta = read_meta(folder)
-            except Unreachable:
+            except (Unreachable, OSError):
                 meta = None
             found[_host_of(folder, meta)] = meta
         return found
 
     @cached_property
     def _flat(self) -> dict[str, Path]:
-        return {f.stem: f for f in self._children() if f.suffix in _SUFFIXES and f.is_file()}
+        return {f.stem: f for f in self._children() if f.suffix in _SUFFIXES and _said_by_smi(f)}
 
     def _children(self) -> list[Path]:
         """Entries with plain names that do not lead out of the bundle."""
