@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: setup demo test check lint types shell real real-setup soak fuzz screenshots clean
+.PHONY: setup demo test check lint types shell real real-llama real-setup soak fuzz screenshots clean
 
 setup: .venv/.done
 
@@ -38,6 +38,10 @@ check: lint types shell test
 real: setup
 	$(BIN)/python -m pytest -m real --override-ini addopts='-ra --strict-markers' tests/real
 
+# The one real engine that is quick enough for every landing, where it is built.
+real-llama: setup
+	LLMGW_REAL_REQUIRED=1 $(BIN)/python -m pytest -m real --override-ini addopts='-ra --strict-markers' tests/real/test_llamacpp.py
+
 soak: setup
 	$(BIN)/python -m pytest -m soak --override-ini addopts='-ra --strict-markers'
 
@@ -48,7 +52,7 @@ screenshots: setup
 	$(BIN)/python tests/browser/screenshots.py
 
 real-setup:
-	tests/real/setup.sh
+	PYTHON=$(PYTHON) tests/real/setup.sh
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -154,3 +154,15 @@ async def test_wrong_words_are_exit_2(cli: Cli) -> None:
     cli.change("[profiles.sim-small]\n", '[profiles.sim-small]\napi_key_file = "/no/such/key"\n')
     for words in (("place", "nope"), ("logs", "nope-0"), ("stop",), ("stop", "x-0", "--all"), ("place", "sim-small")):
         assert (await cli(*words))[0] == 2, words
+
+
+async def test_what_an_engine_prints_of_a_secret_is_not_shown(cli: Cli) -> None:
+    """Neither in the last words of a failed start, nor in the files that are saved here."""
+    cli.change("[profiles.sim-small]\n", '[profiles.sim-small]\nenv = { HF_TOKEN = "tok-1234567" }\n')
+    cli.change("[profiles.sim-small]\n", '[profiles.sim-small]\nargs = ["--refuse", "tok-1234567"]\n')
+    code, _, err = await cli("place", "sim-small")
+    assert code == 1
+    assert "***" in err
+    saved = "".join(p.read_text() for p in (cli.home / "llmgwctl/logs").glob("*/*.log"))
+    assert "***" in saved
+    assert "tok-1234567" not in err + saved

@@ -20,6 +20,7 @@ from llmgwctl.engines.base import Build, Engine
 from llmgwctl.launch.claim import ClaimHeld
 from llmgwctl.launch.place import Place, Placed, PlaceFailed, PlanChanged
 from llmgwctl.launch.prepare import Launch, prepare
+from llmgwctl.launch.secrets import secrets_of
 from llmgwctl.launch.stop import stop_replica
 from llmgwctl.launch.verify import PLANNED, silence, weaker
 from llmgwctl.launch.witness import remember
@@ -201,6 +202,7 @@ def _place(job: Job, replica: ReplicaPlan, builds: Mapping[str, Build]) -> Place
         job.session.transport,
         logs_folder(replica.id, launch.id),
         api_key=job.api_key,
+        secrets=secrets_of(job.profile, job.api_key),
         timeout_s=job.wanted.timeout_s or job.profile.ready_timeout_s,
         silent=silence(job.profile.env, job.engine.uses_nccl),
         require_transport=job.wanted.require_transport,

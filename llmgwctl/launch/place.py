@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from llmgwctl.launch.claim import Holder, claim
 from llmgwctl.launch.logs import CommandLog, fetch_logs, save_logs
 from llmgwctl.launch.prepare import Prepared
 from llmgwctl.launch.remote import call
+from llmgwctl.launch.secrets import hide
 from llmgwctl.launch.start import start
 from llmgwctl.launch.stop import Stopped, Target, stop_replica
 from llmgwctl.launch.verify import Proof, short_of, verify_transport
@@ -71,6 +72,7 @@ class Place:
     transport: Transport
     folder: Path
     api_key: str = ""
+    secrets: tuple[str, ...] = ()  # values that are taken out of what the ranks said
     timeout_s: float = 1800
     contact_s: float = 60
     silent: str = ""  # why the engine's log says nothing of the transport, when that is known before
@@ -144,7 +146,8 @@ class Place:
         said: tuple[CommandLog, ...] = ()
         try:
             async with asyncio.timeout(LOGS_S):
-                said = tuple(log for log in await fetch_logs(self.targets, self.transport) if log.text.strip())
+                logs = await fetch_logs(self.targets, self.transport)
+                said = tuple(replace(x, text=hide(x.text, self.secrets)) for x in logs if x.text.strip())
             if said:
                 save_logs(said, self.folder)
         except Exception as e:
