@@ -285,8 +285,9 @@ def run(work: Coroutine[Any, Any, T], interrupted: str = "interrupted") -> T:
     """Run a command's coroutine to its end; Ctrl-C cancels it, and its clean-up still runs."""
     try:
         return asyncio.run(work)
-    except KeyboardInterrupt:
-        raise Interrupted(interrupted) from None
+    except KeyboardInterrupt as e:
+        whole = isinstance(e.__context__, asyncio.CancelledError)  # else a second one has cut the clean-up short
+        raise Interrupted(interrupted if whole else "interrupted") from None
 
 
 def out(text: str) -> None:

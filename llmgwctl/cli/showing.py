@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from llmgwctl.cli.common import Asked, finish, look, out, out_json, session
+from llmgwctl.cli.common import Asked, finish, look, note, out, out_json, session
 from llmgwctl.cli.life import FAILED, UNKNOWN, find, read_life, tell_unseen, unseen
+from llmgwctl.cli.naming import not_there
 
 if TYPE_CHECKING:
     from llmgwctl.cli.common import Session
@@ -14,11 +15,16 @@ if TYPE_CHECKING:
     from llmgwctl.model.replica import ReplicaState
 
 
+WRONG = 2
+
+
 async def show(asked: Asked, name: str | None, *, check: bool, transport: bool) -> None:
     from llmgwctl.render import life as render
 
     async with session(asked) as s:
         snapshot = await with_gpus(s, await read_life(s))
+        if name and not find(snapshot, [name]):
+            _missing(s, snapshot, name, check=check)
         states = tuple(changed(s, r) for r in find(snapshot, [name] if name else None))
         if transport:
             states = tuple([await proved_now(s, snapshot, r) for r in states])
@@ -31,6 +37,17 @@ async def show(asked: Asked, name: str | None, *, check: bool, transport: bool) 
     bad = check and (not states or bool(slower) or any(r.state in ("failed", "starting") for r in states))
     unknown = unseen(snapshot) or (check and any(r.state == "unknown" for r in states))
     finish(FAILED if bad else UNKNOWN if unknown else 0)
+
+
+def _missing(s: Session, snapshot: Snapshot, name: str, *, check: bool) -> None:
+    """A name that nobody bears: it may be a slip, or a replica that is gone, which --check is there to tell."""
+    from llmgwctl.render import life as render
+
+    tell_unseen(s, snapshot)
+    note(f"llmgwctl: {not_there(name, find(snapshot, None))}")
+    if s.asked.json:
+        out_json(render.ps_document([]))
+    finish(FAILED if check else UNKNOWN if unseen(snapshot) else WRONG)
 
 
 async def with_gpus(s: Session, snapshot: Snapshot) -> Snapshot:
