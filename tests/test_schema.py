@@ -16,7 +16,9 @@ from llmgwctl.cli import main
 from llmgwctl.doctor import diagnose
 from llmgwctl.fabric import fabric_map
 from llmgwctl.launch.state import replicas
-from llmgwctl.render import doctor, life, node, prom
+from llmgwctl.model.machine import Installed
+from llmgwctl.model.reading import ok
+from llmgwctl.render import doctor, engines, life, node, prom
 from llmgwctl.render import fleet as hosts_pages
 from llmgwctl.render import json as documents
 from llmgwctl.watch import step
@@ -41,6 +43,10 @@ def of_fleet():
     yield life.ps_document(replicas(snap))
     yield doctor.document(diagnose(snap, fmap), snap.taken_at)
     yield prom.document(prom.metrics(fmap, snap, replicas(snap)))
+    row = {"name": "vllm", "health_path": "/health", "metrics_path": "/metrics", "package": "vllm"}
+    told = ok((Installed("vllm", (("vllm", "0.33.0"),)),))
+    read = replace(snap, hosts=(replace(snap.hosts[0], engines=told), *snap.hosts[1:]))
+    yield engines.document([{**row, "gpuless": False, "uses_nccl": True}], read)
     for facts in snap.hosts:
         yield node.document(facts, fmap)
 
