@@ -90,6 +90,13 @@ def test_a_config_that_the_sizes_do_not_divide_is_the_profiles_fault():
     assert "60 attention heads, which tp = 8 does not divide" in str(wrong.profile[0])
 
 
+def test_a_gpu_that_does_not_do_is_named_with_its_host():
+    """Both hosts have a GPU 0: which of them is meant is in the message."""
+    one = placed(both(OK), wanted=sized("vllm", 2, 4, 8, args=("-q", "fp8")))
+    old = {h: tuple(replace(g, compute_cap="7.0") for g in some) for h, some in one.gpus.items()}
+    assert "GPU 0 (GPU-r1-t01-0) of r1-t01 and 7 more" in str(judge(replace(one, gpus=old)).profile[0])
+
+
 def test_the_version_that_was_read_decides_what_is_refused():
     """gguf left vLLM in 0.33; what the inventory says of a build counts more than what a host says."""
     seen = both(OK)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from llmgwctl.engines import container, memory, model_config, model_files
 from llmgwctl.engines.base import Build, Engine, Problem
+from llmgwctl.engines.checks import label
 from llmgwctl.engines.model_config import Config
 from llmgwctl.engines.model_files import ModelFiles
 from llmgwctl.engines.versions import Installed, differing, nccl_of, parse
@@ -100,7 +101,15 @@ def judge(p: Placed) -> Verdict:
     if config is not None and p.engine.name in ("vllm", "sglang"):
         version = p.builds.get(p.replica.leader.host, Build()).version
         wrong = (*wrong, *model_config.check(p.profile, config, cards, version))
-    return Verdict(tuple(dict.fromkeys(wrong)), tuple(_hosts(p)))
+    return Verdict(tuple(dict.fromkeys(_located(x, p.gpus) for x in wrong)), tuple(_hosts(p)))
+
+
+def _located(problem: Problem, gpus: Mapping[str, Sequence[Gpu]]) -> Problem:
+    """A GPU knows its index and not its host, and a replica has as many GPUs 0 as hosts."""
+    for host, cards in gpus.items():
+        for g in cards:
+            problem = replace(problem, what=problem.what.replace(label(g), f"{label(g)} of {host}"))
+    return problem
 
 
 def _hosts(p: Placed) -> Iterable[Problem]:

@@ -64,6 +64,22 @@ def test_a_flag_that_it_refuses_is_told_in_seconds_with_its_own_words(site: Site
     site.nothing_left()
 
 
+def test_an_api_key_guards_the_endpoint_and_stands_in_no_argument_list(site: Site):
+    """From a file of the operator's: place gets through with it, others get 401, and ps on a host shows nothing."""
+    key = "sk-real-0123456789"
+    file = site.inventory.with_name("key")
+    file.write_text(f"{key}\n")
+    text = site.inventory.read_text()
+    site.inventory.write_text(text.replace("[profiles.real]\n", f'[profiles.real]\napi_key_file = "{file}"\n'))
+    row = site.place()
+    assert site.ask("/v1/models")[0] == 401
+    assert site.ask("/health")[0] == 200
+    url = f"{row['endpoint']}/v1/models"
+    assert '"real"' in site.bed.run("curl", "-sS", "-H", f"Authorization: Bearer {key}", url).out
+    for host in site.bed.hosts:
+        assert not [line for line in site.everything(host) if key in line]
+
+
 def test_versions_and_the_model_are_read_on_the_hosts(site: Site):
     """The version of the build is listed; a model that is not there is refused before anything starts."""
     said = site("engines").out
