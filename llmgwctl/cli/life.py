@@ -142,8 +142,9 @@ def ps(
 
     Example: llmgwctl ps --check deepseek-r1-0
 
-    Exit code 3 when a host could not be read: what runs there is not known. With --check also 1 when a replica has
-    failed or does not serve yet (with --transport: when it runs over less than planned), 3 when nobody can tell.
+    Exit code 2 when there is no such REPLICA, 3 when a host could not be read: what runs there is not known. With
+    --check also 1 when a replica has failed or does not serve yet (with --transport: when it runs over less than
+    planned), 3 when nobody can tell.
     """
     from llmgwctl.cli.showing import show
 
@@ -190,43 +191,23 @@ def logs(
     *,
     asked: Asked,
     replica: ReplicaArgument,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
     rank: Annotated[int | None, typer.Option("--rank", metavar="N", min=0, help="Only this rank.")] = None,
     tail: Annotated[int, typer.Option("--tail", "-n", metavar="LINES", min=1, help="Of each command.")] = 100,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="SPAN", help="What was written in the last 30s, 10m, 2h or 1d.")
+    ] = None,
+    grep: Annotated[str | None, typer.Option("--grep", metavar="REGEX", help="Only lines that match.")] = None,
 ) -> None:
-    """Print what the commands of a replica have said, each line with its rank.
+    """Print what the commands of a replica have said, each line with its rank; known failures are named with the fix.
 
-    Example: llmgwctl logs deepseek-r1-0 --rank 1 -n 500
+    Example: llmgwctl logs -f deepseek-r1-0 --grep NCCL
+
+    --since goes by the times that engines write before their lines; where a log has none, all of it is shown.
     """
-    run(_logs(asked, replica, rank, tail))
+    from llmgwctl.cli.logbook import Wish, show_logs
 
-
-async def _logs(asked: Asked, name: str, rank: int | None, tail: int) -> None:
-    from llmgwctl.launch.logs import fetch_logs
-    from llmgwctl.launch.state import targets_of
-    from llmgwctl.model.errors import UsageError
-    from llmgwctl.render import life as render
-    from llmgwctl.render.words import ranges
-
-    async with session(asked) as s:
-        snapshot = await read_life(s)
-        states = find(snapshot, [name])
-        if not states:
-            tell_unseen(s, snapshot)
-            raise UsageError(not_there(name, find(snapshot, None)))
-        ranks = sorted({x.rank for r in states for x in r.shards})
-        if rank is not None and rank not in ranks:
-            raise UsageError(f"{name} has no rank {rank}: it has {ranges(ranks) or 'none'}")
-        targets = [t for r in states for t in targets_of(snapshot, r) if rank is None or t.rank == rank]
-        found = await fetch_logs(targets, s.transport)
-        if asked.json:
-            parts = [{"rank": x.rank, "host": x.host, "command": x.command, "text": x.text} for x in found if not x.why]
-            out_json({"schema": "llmgwctl.logs/v1", "replica": name, "logs": parts})
-        else:
-            shown = [x for x in found if not x.why and (x.command != "supervisor" or asked.verbose)]
-            out(render.log_lines([(f"r{x.rank} {x.command}", "\n".join(x.last(tail))) for x in shown]))
-        for lost in (x for x in found if x.why):
-            s.note(f"rank {lost.rank} on {lost.host}: {lost.why}")
-    finish(UNKNOWN if unseen(snapshot) or any(x.why for x in found) else 0)
+    run(show_logs(asked, replica, Wish.of(asked, rank, tail, since, grep), follow=follow))
 
 
 # --- stop -----------------------------------------------------------------------------------------------------------
@@ -250,6 +231,7 @@ def stop(
 
 
 async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
+    from llmgwctl.cli.afterwards import memory_left, tell_memory
     from llmgwctl.launch.state import targets_of
     from llmgwctl.launch.stop import stop_replica
     from llmgwctl.launch.witness import forget
@@ -270,9 +252,11 @@ async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
             if all(x.gone for x in done) and len(done) == len(r.shards):
                 await forget(snapshot, r.id, r.launch, s.transport)
             tell_stopped(s, r, done)
+        left = await memory_left(s, snapshot, ended)
+        tell_memory(s, left)
         tell_unseen(s, snapshot)
         if asked.json:
-            out_json({"schema": "llmgwctl.stop/v1", "stopped": [_stopped(x) for x in ended]})
+            out_json({"schema": "llmgwctl.stop/v1", "stopped": [_stopped(x) for x in ended], "memory": left})
     unknown = unseen(snapshot) or any(x.gone is None for x in ended)
     finish(FAILED if any(x.gone is False for x in ended) else UNKNOWN if unknown else 0)
 

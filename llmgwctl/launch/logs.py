@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from llmgwctl.launch.remote import call
+from llmgwctl.launch.remote import GONE, call, plain
 from llmgwctl.launch.stop import Target
 from llmgwctl.model.names import NAME
 from llmgwctl.model.numbers import whole
 from llmgwctl.transport.base import Transport
 
 TAIL_BYTES = 2 * 1024 * 1024
+MORE_BYTES = 1024 * 1024  # in one answer, of one command
 MAX_PARTS = 256
+CLOCK = "clock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +30,37 @@ class CommandLog:
     text: str = ""
     total_bytes: int = 0
     why: str = ""
+    since: str = ""  # by its host's clock, the moment from which lines were asked for
+    gone: bool = False  # its shard is not on the host any more
 
     def last(self, count: int) -> tuple[str, ...]:
         return tuple(self.text.rstrip("\n").split("\n")[-count:]) if self.text.strip() else ()
 
 
 async def fetch_logs(
-    targets: Sequence[Target], transport: Transport, max_bytes: int = TAIL_BYTES
+    targets: Sequence[Target], transport: Transport, max_bytes: int = TAIL_BYTES, since_s: int | None = None
 ) -> tuple[CommandLog, ...]:
     """The newest part of every command of every rank, rank by rank; a host that does not answer costs its own."""
-    found = await asyncio.gather(*(_fetch(t, transport, "tail", str(max_bytes)) for t in targets))
+    back = str(since_s) if since_s is not None else "0"
+    found = await asyncio.gather(*(_fetch(t, transport, "tail", str(max_bytes), back) for t in targets))
+    return tuple(log for logs in found for log in _dated(logs))
+
+
+def _dated(logs: Sequence[CommandLog]) -> list[CommandLog]:
+    """Before its logs a host says what its clock said so long ago."""
+    moment = next((x.text.strip() for x in logs if x.command == CLOCK), "")
+    return [replace(x, since=moment) for x in logs if x.command != CLOCK]
+
+
+async def fetch_more(
+    targets: Sequence[Target], transport: Transport, seen: Mapping[tuple[int, str], Mapping[str, int]]
+) -> tuple[CommandLog, ...]:
+    """What has come since `seen`: (rank, host) -> command -> bytes that were there."""
+
+    def known(t: Target) -> list[str]:
+        return [word for name, size in seen.get((t.rank, t.host.name), {}).items() for word in (name, str(size))]
+
+    found = await asyncio.gather(*(_fetch(t, transport, "after", str(MORE_BYTES), *known(t)) for t in targets))
     return tuple(log for logs in found for log in logs)
 
 
@@ -52,9 +75,11 @@ async def matching_lines(
 async def _fetch(t: Target, transport: Transport, verb: str, *args: str) -> list[CommandLog]:
     nonce = secrets.token_hex(16)
     try:
-        said = await call(transport, t.host, "logs.sh", verb, *t.words, nonce, *args)
+        said = await call(transport, t.host, "logs.sh", verb, *t.words, nonce, *args, allowed=(GONE,))
     except Exception as e:  # whatever one host does, the others' logs are fetched
         return [CommandLog(t.rank, t.host.name, why=str(e))]
+    if said.exit_code == GONE:
+        return [CommandLog(t.rank, t.host.name, why=plain(said.stderr.strip()[:200]) or "it is gone", gone=True)]
     return [CommandLog(t.rank, t.host.name, *part) for part in split(said.stdout, nonce)]
 
 

@@ -1,0 +1,180 @@
+"""`logs`: what every rank has said, followed or filtered, with the failures that are known named beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from llmgwctl.cli.common import Asked, Session, finish, out, out_json, session
+from llmgwctl.cli.life import UNKNOWN, find, read_life, tell_unseen, unseen
+from llmgwctl.cli.naming import not_there
+from llmgwctl.launch.logs import CommandLog, fetch_logs, fetch_more
+from llmgwctl.launch.signatures import Found, Part, named, since
+from llmgwctl.launch.state import targets_of
+from llmgwctl.launch.stop import Target
+from llmgwctl.model.errors import UsageError
+from llmgwctl.model.host import Snapshot
+from llmgwctl.model.replica import ReplicaState
+from llmgwctl.render import life as render
+from llmgwctl.render.text import clean
+from llmgwctl.render.words import ranges
+
+POLL_S = 1.0
+SPAN = re.compile(r"(\d{1,6})([smhd])")
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which lines are wanted."""
+
+    rank: int | None = None
+    tail: int = 100
+    since_s: int | None = None
+    grep: re.Pattern[str] | None = None
+    supervisor: bool = False
+
+    @classmethod
+    def of(cls, asked: Asked, rank: int | None, tail: int, back: str | None, grep: str | None) -> Wish:
+        try:
+            pattern = re.compile(grep) if grep else None
+        except re.error as e:
+            raise UsageError(f"--grep {grep!r} is no regular expression: {e}") from None
+        return cls(rank, tail, seconds(back) if back else None, pattern, asked.verbose)
+
+    def lines(self, log: CommandLog) -> tuple[str, ...]:
+        lines: Sequence[str] = log.text.rstrip("\n").split("\n") if log.text.strip() else ()
+        if self.since_s is not None:
+            lines = since(lines, log.since) if log.since else lines
+        found = tuple(x for x in lines if self.grep is None or self.grep.search(x))
+        return found if self.since_s is not None or self.grep is not None else found[-self.tail :]
+
+    def wants(self, log: CommandLog) -> bool:
+        return not log.why and (log.command != "supervisor" or self.supervisor)
+
+
+def seconds(text: str) -> int:
+    span = SPAN.fullmatch(text)
+    if span is None:
+        raise UsageError(f"--since {text!r}: a span like 30s, 10m, 2h or 1d")
+    return int(span[1]) * UNITS[span[2]]
+
+
+async def show_logs(asked: Asked, name: str, wish: Wish, *, follow: bool) -> None:
+    if follow and asked.json:
+        raise UsageError("--follow prints lines for people: it does not go with --json")
+    async with session(asked) as s:
+        snapshot = await read_life(s)
+        states = find(snapshot, [name])
+        if not states:
+            tell_unseen(s, snapshot)
+            raise UsageError(not_there(name, find(snapshot, None)))
+        ranks = sorted({x.rank for r in states for x in r.shards})
+        if wish.rank is not None and wish.rank not in ranks:
+            raise UsageError(f"{name} has no rank {wish.rank}: it has {ranges(ranks) or 'none'}")
+        targets = [t for r in states for t in targets_of(snapshot, r) if wish.rank is None or t.rank == wish.rank]
+        logs = await fetch_logs(targets, s.transport, since_s=wish.since_s)
+        known = named(parts(logs, states))
+        if asked.json:
+            out_json(_document(name, logs, known))
+        else:
+            shown = [(label(x), "\n".join(wish.lines(x))) for x in logs if wish.wants(x)]
+            if text := render.log_lines(shown):
+                out(text)
+            tell_known(s, known)
+        for lost in (x for x in logs if x.why):
+            s.note(clean(f"rank {lost.rank} on {lost.host}: {lost.why}"))
+        if follow:
+            await _Follow(s, targets, wish).run(logs)
+    finish(UNKNOWN if _missing(snapshot, states, wish) or any(x.why for x in logs) else 0)
+
+
+def _missing(snapshot: Snapshot, states: Iterable[ReplicaState], wish: Wish) -> bool:
+    """Whether a rank that was asked for could not be asked; when nothing else is known, whether any host could not."""
+    if wish.rank is not None and any(x.rank == wish.rank and x.state != "unknown" for r in states for x in r.shards):
+        return False
+    return bool(unseen(snapshot))
+
+
+def label(log: CommandLog) -> str:
+    return f"r{log.rank} {log.command}"
+
+
+def parts(logs: Iterable[CommandLog], states: Iterable[ReplicaState] = ()) -> list[Part]:
+    """The logs with how long ago each rank ended, which tells causes from consequences."""
+    ended = {(x.rank, x.host): x.for_s for r in states for x in r.shards if x.state == "exited"}
+    return [
+        Part(x.rank, x.host, x.command, x.text, ended.get((x.rank, x.host)))
+        for x in logs
+        if not x.why and x.command != "supervisor"
+    ]
+
+
+def tell_known(s: Session, known: Sequence[Found]) -> None:
+    for found in known:
+        s.note(clean(f"! {found}"))
+
+
+def _document(name: str, logs: Iterable[CommandLog], known: Iterable[Found]) -> dict[str, object]:
+    told = [{"rank": x.rank, "host": x.host, "command": x.command, "text": x.text} for x in logs if not x.why]
+    signatures = [
+        {
+            "name": f.signature.name,
+            "rank": f.rank,
+            "host": f.host,
+            "meaning": f.signature.meaning,
+            "fix": f.signature.fix,
+            "line": f.line,
+        }
+        for f in known
+    ]
+    return {"schema": "llmgwctl.logs/v1", "replica": name, "logs": told, "known": signatures}
+
+
+@dataclass
+class _Follow:
+    """Asks each rank for what is new, once a second, until nothing of the replica is left or Ctrl-C."""
+
+    s: Session
+    targets: list[Target]
+    wish: Wish
+    rests: dict[str, str] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+
+    async def run(self, logs: Sequence[CommandLog]) -> None:
+        seen = {(x.rank, x.host): self._sizes(logs, x.rank, x.host) for x in logs}
+        while self.targets:
+            await asyncio.sleep(POLL_S)
+            found = await fetch_more(self.targets, self.s.transport, seen)
+            for log in found:
+                if log.gone:
+                    self.targets = [t for t in self.targets if (t.rank, t.host.name) != (log.rank, log.host)]
+                    self._say(f"rank {log.rank} on {log.host}: nothing of it is left there")
+                elif log.why:
+                    self._say(f"rank {log.rank} on {log.host}: {log.why}")
+                elif self.wish.wants(log):
+                    seen.setdefault((log.rank, log.host), {})[log.command] = log.total_bytes
+                    self._print(log)
+
+    def _sizes(self, logs: Sequence[CommandLog], rank: int, host: str) -> dict[str, int]:
+        return {x.command: x.total_bytes for x in logs if (x.rank, x.host) == (rank, host)}
+
+    def _print(self, log: CommandLog) -> None:
+        """Whole lines; the beginning of one that is not finished waits for its end."""
+        text = self.rests.pop(label(log), "") + log.text
+        whole, cut, rest = text.rpartition("\n")
+        if rest:
+            self.rests[label(log)] = rest[-65536:]
+        lines = [x for x in whole.split("\n") if self.wish.grep is None or self.wish.grep.search(x)] if cut else []
+        if lines:
+            out(render.log_lines([(label(log), "\n".join(lines))]))
+            for known in named([Part(log.rank, log.host, log.command, "\n".join(lines))]):
+                self._say(f"! {known}")
+
+    def _say(self, text: str) -> None:
+        """Once: a host that stays silent is not told every second."""
+        if text not in self.told:
+            self.told.add(text)
+            self.s.note(clean(text))

@@ -1,0 +1,180 @@
+"""What ranks said: known failures named, earliest first; time spans; following; parts that have moved."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from local_hosts import directory, kill_tree, make_host, run_script, sh, started, until, words
+from test_life_cli import Cli, cli  # noqa: F401 (a fixture)
+
+from llmgwctl.launch.logs import split
+from llmgwctl.launch.signatures import SIGNATURES, Part, moment, named, of_line, since
+
+# One line a signature, in the words of the field; names, numbers and addresses are invented.
+LINES = {
+    "imex-channel": "t1:5:5 [0] NCCL WARN MNNVL (cliqueSize 8) is available but not working on this system. Check the "
+    "IMEX channel configuration (/dev/nvidia-caps-imex-channels). Set NCCL_MNNVL_ENABLE=0 to ignore this issue.",
+    "imex-daemon": "NCCL WARN MNNVL (cliqueSize 8) is available but not working on this system. Check the IMEX "
+    "configuration (nvidia-imex-ctl -N). Set NCCL_MNNVL_ENABLE=0 to ignore this issue.",
+    "mnnvl-unsupported": "NCCL WARN MNNVL is not supported on this system",
+    "imex-permission": "transport/p2p.cc:275 NCCL WARN Cuda failure 800 'operation not permitted'",
+    "imex-import": "transport/p2p.cc:275 NCCL WARN Cuda failure 400 'invalid resource handle'",
+    "custom-all-reduce": "RuntimeError: custom_all_reduce.cuh:143 'invalid resource handle'",
+    "nvls": "NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 1",
+    "p2p-hardware": "NCCL WARN P2P is disabled between NVLINK connected GPUs 2 and 3. Probably a hardware issue",
+    "nccl-version": "NCCL WARN Mismatched NCCL version detected : rank 0 version 22703 rank 4 version 22802",
+    "nccl-duplicate-gpu": "NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 9000",
+    "ib-timeout": "NCCL WARN NET/IB : Got completion from peer 10.9.0.2<4> with status=12 opcode=0 len=0",
+    "ib-link-types": "NCCL WARN NET/IB : Try selecting NICs of only one link type using NCCL_IB_HCA",
+    "ib-no-device": "NCCL INFO NET/IB : No device found.",
+    "nccl-no-net": "NCCL WARN Failed to initialize any NET plugin",
+    "memlock": "NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+    "shm": "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-AbCdEf (size 33030528)",
+    "gloo-loopback": "RuntimeError: Gloo connectFullMesh failed with timed out connecting: remote=[127.0.0.1]:4",
+    "gloo-interface": "RuntimeError: Unable to find address for: ^lo",
+    "nccl-no-interface": "NCCL WARN NET/IB : No IP interface found.",
+    "cuda-oom": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "kv-cache": "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`",
+    "port": "OSError: [Errno 98] Address already in use",
+    "ray-version": "RuntimeError: Version mismatch: The cluster was started with: Ray: 2.60.0",
+    "ray-address": "Every node should have a unique IP address. Got 2 nodes with node ids",
+    "model-missing": "OSError: /models/x does not appear to have a file named config.json",
+    "library": "vllm: error while loading shared libraries: libcudart.so.13: cannot open shared object file",
+    "driver": "RuntimeError: CUDA driver version is insufficient for CUDA runtime version",
+    "xid": "CUDA error: uncorrectable ECC error encountered",
+    "stack": "NCCL WARN Stack size limit (unlimited) is unsafe; will use 8192KB",
+    "nccl-timeout": "[rank4] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9)",
+}
+
+
+def test_every_signature_has_a_line_of_the_field():
+    assert set(LINES) == {s.name for s in SIGNATURES}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_known_text_is_named_with_its_fix(name):
+    """As that one and no other, and the fix is a next step."""
+    found = of_line(LINES[name])
+    assert found is not None
+    assert found.name == name
+    assert len(found.fix) > 10
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NCCL INFO MNNVL busId 0x8000000 fabric UUID 1.2 cliqueId 0x7ffe state 3 healthMask 0x0",
+        "NCCL INFO MNNVL 1 cliqueId 7ffe cliqueSize 8 cliqueRank 0",
+        "INFO 12-01 06:00:00 [gpu_model_runner.py:1] Loading model weights took 83.2 GB",
+        "all 2 ranks have joined",
+        "NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>",
+    ],
+)
+def test_what_is_well_is_no_failure(line):
+    assert of_line(line) is None
+
+
+def test_the_earliest_across_ranks_stands_first():
+    """By the time in the lines; where there is none, the rank that ended first; a consequence only where alone."""
+    oom, timeout = LINES["cuda-oom"], LINES["nccl-timeout"]
+    a = Part(0, "n0", "main", f"ERROR 12-01 06:00:09 {LINES['port']}\n{timeout}")
+    b = Part(1, "n1", "main", f"[2026-12-01 06:00:03 TP4] start\n{oom}\n{oom}")
+    assert [(f.signature.name, f.rank) for f in named([a, b])] == [("cuda-oom", 1), ("port", 0)]
+    late, early = Part(0, "n0", "main", LINES["port"], 3.0), Part(1, "n1", "main", oom, 9.0)
+    assert [f.rank for f in named([late, early])] == [1, 0]
+    assert [f.signature.name for f in named([Part(0, "n0", "main", timeout)])] == ["nccl-timeout"]
+
+
+def test_spans_of_time():
+    """By the stamps of vLLM and SGLang; continued lines belong to the line before; New Year is passed."""
+    assert moment("INFO 12-01 06:00:00 [x.py:1] y") == "12-01 06:00:00"
+    assert moment("[2026-12-01 06:00:00 TP0] y") == "12-01 06:00:00"
+    lines = ("12-01 05:00:00 a", "more of a", "12-01 07:00:00 b", "more of b")
+    assert since(lines, "12-01 06:00:00") == lines[2:]
+    assert since(("x", "y"), "12-01 06:00:00") == ("x", "y")
+    assert since(("12-31 23:00:00 a", "01-01 00:10:00 b"), "12-31 23:30:00") == ("01-01 00:10:00 b",)
+
+
+@pytest.fixture
+def host(tmp_path):
+    yield make_host(tmp_path, "n0")
+    kill_tree(tmp_path)
+
+
+def after(p, *known, most=1_000_000):
+    said = run_script(p.host, "logs.sh", "after", *words(p), "N", str(most), *map(str, known))
+    assert said.exit_code == 0, said
+    return split(said.stdout, "N")
+
+
+def test_what_is_new_is_what_has_come_since(host):
+    """Also when the newest part has made way for another and what was seen has moved."""
+    p = started(host, sh("main", "echo one; sleep 300"), log_bytes=10)
+    log = directory(p) / "cmd.0/log"
+    until(lambda: log.exists() and log.read_text() == "one\n")
+    assert after(p, "main", 0) == [("main", "one\n", 4)]
+    assert after(p, "main", 4) == [("main", "", 4)]
+    assert after(p, "main", 0, most=2) == [("main", "on", 4)]
+    Path(log).write_text("0123456789")
+    log.with_name("log.old").write_text("abcdefghij")
+    log.with_name("log.new").write_text("kl")
+    assert after(p, "main", 20) == [("main", "kl", 22)]
+    log.with_name("log.old").write_text("klmnopqrst")
+    log.with_name("log.new").write_text("u")
+    assert after(p, "main", 22) == [("main", "mnopqrstu", 21)]
+
+
+def test_a_shard_that_is_gone_ends_the_following(host):
+    p = started(host, sh("main", "sleep 300"))
+    run_script(host, "shard.sh", "stop", *words(p), "KILL", "0")
+    run_script(host, "shard.sh", "clean", *words(p))
+    assert run_script(host, "logs.sh", "after", *words(p), "N", "10").exit_code == 14
+
+
+# --- at the command line --------------------------------------------------------------------------------------------
+
+
+async def test_logs_are_followed_filtered_and_explained(cli: Cli) -> None:  # noqa: F811
+    """With labels of ranks; a known text is named on stderr; what is over ends the following."""
+    cli.change("[profiles.sim-nvl]\n", '[profiles.sim-nvl]\nargs = ["--nccl", "tcp"]\n')
+    code, _, err = await cli("place", "sim-nvl")
+    assert code == 0
+    assert "PLANNED OVER NVLINK, AND NCCL USES TCP" in err
+    follower = await cli.begin("logs", "-f", "sim-nvl-0")
+    code, out, err = await cli("logs", "sim-nvl-0", "--grep", "Using network")
+    assert code == 0
+    assert re.search(r"^r0 sim \| sim:\d+:\d+ \[0\] NCCL INFO Using network Socket$", out, re.M)
+    assert len(out.splitlines()) == 2
+    assert "[ib-no-device]" in err
+    assert (await cli("logs", "sim-nvl-0", "--rank", "1", "--since", "10m"))[1].startswith("r1 sim | ")
+    told = await cli.json("logs", "sim-nvl-0")
+    assert [k["name"] for k in told["known"]] == ["ib-no-device"]
+    for wrong in (("--grep", "("), ("--since", "soon")):
+        assert (await cli("logs", "sim-nvl-0", *wrong))[0] == 2
+    assert (await cli("stop", "sim-nvl-0"))[0] == 0
+    out_, err_ = await asyncio.wait_for(follower.communicate(), 60)
+    assert follower.returncode == 0
+    assert b"told to end" in out_ or b"nothing of it is left" in err_
+
+
+async def test_a_transport_that_must_be_proved_rolls_back(cli: Cli) -> None:  # noqa: F811
+    """Another than planned, or none that is proved: exit 1, nothing left; as planned, its words are shown."""
+    code, _, err = await cli("place", "sim-nvl", "--require-transport")
+    assert code == 1
+    assert "not proved" in err
+    cli.change("[profiles.sim-nvl]\n", '[profiles.sim-nvl]\nargs = ["--nccl", "tcp"]\n')
+    code, _, err = await cli("place", "sim-nvl", "--require-transport")
+    assert code == 1
+    assert "planned over nvlink, and NCCL uses TCP" in err
+    assert cli.processes() == []
+    assert (await cli.json("ps"))["replicas"] == []
+    cli.change('"tcp"]', '"nvlink"]')
+    code, out, err = await cli("place", "sim-nvl", "--require-transport")
+    assert code == 0, err
+    assert "over NVLink (MNNVL, clique of 8 of 8 ranks)" in out
+    (row,) = (await cli.json("ps", "--transport"))["replicas"]
+    assert (row["transport"], row["proof"]) == ("nvlink", "NVLink (MNNVL, clique of 8 of 8 ranks)")
+    assert (await cli("ps", "--check", "--transport", "sim-nvl-0"))[0] == 0
