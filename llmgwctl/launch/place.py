@@ -13,10 +13,12 @@ from llmgwctl.launch.logs import CommandLog, fetch_logs, save_logs
 from llmgwctl.launch.prepare import Prepared
 from llmgwctl.launch.remote import call
 from llmgwctl.launch.secrets import hide
+from llmgwctl.launch.signatures import Part, named
 from llmgwctl.launch.start import start
 from llmgwctl.launch.stop import Stopped, Target, stop_replica
 from llmgwctl.launch.verify import Proof, short_of, verify_transport
 from llmgwctl.launch.wait import Failed, Served, wait_ready, wait_started
+from llmgwctl.launch.watch import Death
 from llmgwctl.model.errors import ContactLost, LlmgwError, ShardFailed, Unreachable
 from llmgwctl.transport.base import Transport
 
@@ -194,4 +196,10 @@ def _with_last_words(error: Exception, rolled_back: RolledBack) -> str:
     log = next((x for x in ours if death and x.command == death.command), ours[-1] if ours else None)
     lines = log.last(LAST_LINES) if log else ()
     why = str(error) if isinstance(error, LlmgwError) else f"{type(error).__name__}: {error}"
-    return "\n".join((why, *(f"  {line}" for line in lines)))
+    known = named(Part(x.rank, x.host, x.command, x.text, _ended(x, death)) for x in rolled_back.logs)
+    return "\n".join((why, *(f"  {line}" for line in lines), *(f"! {found}" for found in known)))
+
+
+def _ended(log: CommandLog, death: Death | None) -> float | None:
+    """The rank whose death was seen first is where the cause is looked for."""
+    return 1.0 if death and (death.prepared.rank, death.prepared.host.name) == (log.rank, log.host) else None
