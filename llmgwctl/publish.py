@@ -69,18 +69,36 @@ def _sync_folder(folder: Path) -> None:
 def locked(path: Path) -> Iterator[None]:
     """One at a time, over processes; the lock is gone with its holder, however that ends. Busy: another has it."""
     lock = path.with_name(f".{path.name}.lock")
+    handle = _held(lock, path)
     try:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as e:
-        raise UsageError(f"{lock}: cannot be written: {e.strerror}") from e
-    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            lock.unlink()  # still held, so that nobody else can hold this very file
+        os.close(handle)
+
+
+def _held(lock: Path, path: Path) -> int:
+    while True:
+        try:
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as e:
+            raise UsageError(f"{lock}: cannot be written: {e.strerror}") from e
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as e:
+            os.close(handle)
             raise Busy(f"another llmgwctl is at {path} now") from e
-        yield
-    finally:
-        os.close(handle)
+        if _is(handle, lock):
+            return handle
+        os.close(handle)  # its holder has removed it since we opened it
+
+
+def _is(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat(follow_symlinks=False))
+    except OSError:
+        return False
 
 
 def write_tree(directory: Path, files: Iterable[tuple[str, str]]) -> int:

@@ -150,7 +150,16 @@ def test_help_and_version_are_light(words: list[str]) -> None:
         (["rack", "--fault", "r1-t01"], 2, "HOST:FAULT"),
         (["rack", "--fault", "r1-t99:imex-down"], 2, "r1-t99"),
         (["rack", "--fault", "r1-t01:imex-dwon"], 2, "imex-down"),
-        (["init", "a[1-"], 2, "bad range"),
+        (["rack", "--fault", "r1-t01:nope"], 2, "`llmgwctl rack --faults` lists them"),
+        (["rack", "--dir", ""], 2, "a folder of its own"),
+        (["rack", "--dir", "/etc/passwd"], 2, "cannot be written"),
+        (["rack", "--dir", "/proc/x/y"], 2, "cannot be written"),
+        (["init", "a[1-"], 2, "NODESET: bad range"),
+        (["init", "a[1-3]", "--address", "10.0.0.[1-2]"], 2, "llmgwctl: --address: 2 addresses do not pair"),
+        (["init", "a", "--pool", "a b"], 2, "llmgwctl: --pool: 'a b' is no name"),
+        (["init", "a", "--port", "99999"], 2, "llmgwctl: --port: "),
+        (["init", "a", "--user", "a;b"], 2, "llmgwctl: --user: "),
+        (["init", "a", "-i", "/nope/new.toml"], 2, "there is no folder /nope"),
     ],
 )
 def test_usage_errors(
@@ -170,6 +179,18 @@ def test_usage_errors(
     assert said in err
     assert "Traceback" not in err
     assert out == ""
+
+
+@pytest.mark.parametrize("name", ["inventory.toml", "hosts"])
+def test_a_rack_overwrites_nothing_of_others(tmp_path: Path, name: str, capsys) -> None:
+    """Neither an inventory that is none of a rack's, nor what lies in a folder that it would empty."""
+    mine = tmp_path / name / "precious" if name == "hosts" else tmp_path / name
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    assert main(["rack", "--dir", str(tmp_path)]) == 2
+    assert "no simulated rack's" in capsys.readouterr().err
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [mine]
+    assert mine.read_text() == "mine"
 
 
 def test_no_inventory_says_what_to_do(capsys, monkeypatch, tmp_path) -> None:
@@ -414,7 +435,10 @@ def test_engines(capsys) -> None:
     from llmgwctl.engines import ENGINES
 
     assert main(["engines"]) == 0
-    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]} == set(ENGINES)
+    said = capsys.readouterr().out
+    assert {line.split()[0] for line in said.splitlines()[1:]} == set(ENGINES)
+    assert {"yes", "no"} <= set(said.split())
+    assert "True" not in said
 
 
 def test_no_color_on_a_pipe_and_head_is_no_error(live: Path, bundle: Path) -> None:
@@ -478,6 +502,8 @@ def test_init_writes_an_inventory_that_works(live: Path, tmp_path, capsys) -> No
     assert [h.name for h in found.hosts] == [f"r1-t0{i}" for i in range(1, 7)]
     assert {(h.pool, h.rack, h.port) for h in found.hosts} == {("prod", "r1", 2222)}
     assert {h.name: h.address for h in found.hosts} == {h.name: h.address for h in made.hosts[:6]}
+    assert "[[hosts]]" in file.read_text()
+    assert "--force writes it anew" in done.stderr
     before = file.read_text()
     assert main([*words]) == 2
     assert "--force" in capsys.readouterr().err

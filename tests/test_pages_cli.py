@@ -121,7 +121,21 @@ def test_watch_once(watch):
     assert watch("dropped", "-q") == (0, "", "")
     code, out, _ = watch("whole", "--json")
     assert code == 0
-    assert json.loads(out)["kind"] == "domain-back"
+    said = json.loads(out)
+    assert (said["schema"], said["first_look"]) == ("llmgwctl.transitions/v1", False)
+    assert [t["kind"] for t in said["transitions"]] == ["domain-back"]
+
+
+def test_watch_once_as_json_is_always_one_document(watch):
+    """Also the first look, and one that finds nothing."""
+    for first in (True, False):
+        said = json.loads(watch("whole", "--json")[1])
+        assert said == {
+            "schema": "llmgwctl.transitions/v1",
+            "taken_at": "2026-05-28T20:26:40Z",
+            "first_look": first,
+            "transitions": [],
+        }
 
 
 def test_watch_exec_gets_each_transition(watch, tmp_path):
@@ -174,6 +188,7 @@ def test_a_state_that_is_none_is_refused_and_kept(watch, tmp_path, text):
     assert (code, out) == (2, "")
     assert "watch.json" in err
     assert "move it away" in err
+    assert "Error" not in err
     assert (tmp_path / "watch.json").read_text() == text
 
 

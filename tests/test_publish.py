@@ -72,6 +72,26 @@ def test_one_at_a_time(tmp_path):
         pass
 
 
+def test_a_lock_leaves_no_file_and_keeps_out_who_opened_it_before(tmp_path, monkeypatch):
+    """A lock file that was removed between opening and locking it is nobody's lock."""
+    path, made = tmp_path / "state", os.open
+    with locked(path):
+        assert (tmp_path / ".state.lock").exists()
+    assert not (tmp_path / ".state.lock").exists()
+    opened = []
+
+    def late(file, *rest):
+        opened.append(made(file, *rest))
+        if len(opened) == 1:
+            os.unlink(file)
+        return opened[-1]
+
+    monkeypatch.setattr(os, "open", late)
+    with locked(path):
+        assert os.path.samestat(os.fstat(opened[-1]), os.stat(tmp_path / ".state.lock"))
+    assert len(opened) == 2
+
+
 def test_a_lock_of_another_process_counts(tmp_path):
     handle = os.open(tmp_path / ".state.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(handle, fcntl.LOCK_EX)
@@ -189,5 +209,5 @@ def test_no_page_is_written_outside_of_its_folder(tmp_path, name):
     write_tree(tmp_path / "a" / "site", [("index.html", "old")])
     with pytest.raises(UsageError, match="outside of"):
         write_tree(tmp_path / "a" / "site", [("index.html", "new"), (name, "evil")])
-    assert listed(tmp_path) == ["a/.site.lock", "a/site/.llmgwctl-site", "a/site/index.html"]
+    assert listed(tmp_path) == ["a/site/.llmgwctl-site", "a/site/index.html"]
     assert (tmp_path / "a" / "site" / "index.html").read_text() == "old"

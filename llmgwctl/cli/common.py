@@ -190,6 +190,7 @@ class Session:
         """Read hosts (all that were chosen, unless told), with a progress bar on a terminal. Cordons are in it."""
         from llmgwctl.collect import collect
         from llmgwctl.fabric.cordons import applied
+        from llmgwctl.render.words import counted
 
         wanted = self.hosts if hosts is None else tuple(hosts)
         with progress(doing, len(wanted), quiet=self.asked.quiet) as step:
@@ -199,7 +200,8 @@ class Session:
         if self.asked.verbose and found.hosts:
             slow = max(found.hosts, key=lambda f: f.reachable.value or 0)
             self.note(
-                f"read {len(found.hosts)} hosts; the slowest was {slow.host.name}: {slow.reachable.value or 0:.1f} s"
+                f"read {counted(len(found.hosts), 'host')}; the slowest was {slow.host.name}: "
+                f"{slow.reachable.value or 0:.1f} s"
             )
         return applied(found, self.cordons)
 

@@ -278,9 +278,11 @@ def _remembered(file: Path) -> dict[str, dict[str, str]]:
     if not file.exists():
         return {}
     try:
-        return changes.read(json.loads(file.read_text()))
-    except (OSError, ValueError) as e:
-        raise UsageError(f"--state {file}: it cannot be used: {e}; remove it to begin anew") from e
+        return changes.read(file.read_text(encoding="utf-8", errors="replace"))
+    except OSError as e:
+        raise UsageError(f"{file}: cannot be read: {e.strerror}") from e
+    except ValueError as e:
+        raise UsageError(f"{file}: {e}: move it away, and the next run begins anew") from e
 
 
 def _remember(file: Path, now: dict[str, dict[str, str]], snapshot: Snapshot) -> None:

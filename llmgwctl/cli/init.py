@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
     from llmgwctl.model.host import HostFacts, Snapshot
 
 COULD_NOT_TELL = 3
+COMMAND_LINE = Path("the command line")
+OPTIONS = {
+    "name": "NODESET",
+    "address": "--address",
+    "pool": "--pool",
+    "rack": "--rack",
+    "port": "--port",
+    "user": "--user",
+    "identity_file": "--identity-file",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -55,6 +66,8 @@ def init(
     """
     before: Asked = ctx.obj or Asked()
     file = file or before.inventory or Path("inventory.toml")
+    if not file.parent.is_dir():
+        raise UsageError(f"{file}: cannot be written: there is no folder {file.parent}")
     if file.exists() and not force:
         raise UsageError(f"{file} is there already, and llmgwctl never changes an inventory: --force overwrites it")
     block = {"name": nodeset, "address": address, "pool": pool, "rack": rack, "port": port}
@@ -71,8 +84,9 @@ def _given(table: dict[str, Any]) -> dict[str, Any]:
 async def _init(document: dict[str, Any], file: Path, *, force: bool, quiet: bool) -> None:
     from llmgwctl.fabric import fabric_map
     from llmgwctl.inventory import dumps, loads
+    from llmgwctl.render.words import counted
 
-    first = loads(dumps(document), Path("the command line"))
+    first = _given_hosts(document)
     snapshot = await _read(first, quiet=quiet)
     text = dumps({**document, "hosts": _blocks(document["hosts"][0], first, snapshot, fabric_map(snapshot))})
     loads(text, file)
@@ -80,8 +94,26 @@ async def _init(document: dict[str, Any], file: Path, *, force: bool, quiet: boo
     dead = [f for f in snapshot.hosts if not f.reachable.ok]
     for facts in dead:
         note(f"not reachable: {facts.host.name}: {facts.reachable.why}")
-    out(f"{file}: {len(snapshot.hosts)} hosts, {len(snapshot.hosts) - len(dead)} of them read")
+    out(f"{file}: {counted(len(snapshot.hosts), 'host')}, {len(snapshot.hosts) - len(dead)} of them read")
+    if dead:
+        note(
+            f"what they should be is not in the file: `llmgwctl hosts --check -i {file}` tells when they answer, "
+            "and then the same `llmgwctl init` with --force writes it anew"
+        )
     finish(COULD_NOT_TELL if dead else 0)
+
+
+def _given_hosts(document: dict[str, Any]) -> Inventory:
+    """What the command line says, as an inventory; what is wrong with it is said of its options."""
+    from llmgwctl.inventory import dumps, loads
+    from llmgwctl.model.errors import InventoryError
+
+    try:
+        return loads(dumps(document), COMMAND_LINE)
+    except InventoryError as e:
+        text = re.sub(rf"^{COMMAND_LINE}:\d+(?::\d+)?: ", "", str(e), flags=re.MULTILINE)
+        text = re.sub(r"^(?:hosts\[0\]|ssh)\.(\w+):", lambda m: f"{OPTIONS.get(m[1], m[1])}:", text, flags=re.MULTILINE)
+        raise UsageError(re.sub(r" \(line \d+\)", "", text)) from None
 
 
 async def _read(inventory: Inventory, *, quiet: bool) -> Snapshot:
@@ -134,13 +166,14 @@ def _expect(facts: HostFacts, fmap: FabricMap) -> dict[str, Any]:
 
 def write(file: Path, text: str, *, force: bool) -> None:
     """Whole or not at all, and never over somebody's file unless told."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f".{file.name}.{os.getpid()}")
-    draft.write_text(text)
     try:
+        draft.write_text(text)
         if force:
             draft.replace(file)
         else:
             os.link(draft, file)  # fails where the file has come into being meanwhile
+    except OSError as e:
+        raise UsageError(f"{file}: cannot be written: {e.strerror}") from None
     finally:
         draft.unlink(missing_ok=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -54,6 +56,7 @@ def rack(
         return
     spec = _spec(kind, trays, racks, hgx, _by_host(fault or []))
     if directory is not None:
+        _ours(directory)
         _serve(spec, directory, port, quiet=quiet)
         return
     with TemporaryDirectory(prefix="llmgwctl-rack-") as temporary:
@@ -93,8 +96,28 @@ def _by_host(given: list[str]) -> dict[str, list[str]]:
     return found
 
 
+def _ours(directory: Path) -> None:
+    """A folder that is new, or of a rack before: what is in it is written anew, and `hosts` there is emptied."""
+    from llmgwctl.model.errors import UsageError
+    from llmgwctl.rack.inventory_text import HEAD
+
+    if str(directory) in ("", "."):
+        raise UsageError("--dir names a folder of its own, not the one that you are in")
+    inventory = directory / "inventory.toml"
+    try:
+        ours = inventory.exists() and inventory.read_text(errors="replace").startswith(HEAD)
+        if not ours and (inventory.exists() or (directory / "hosts").exists()):
+            raise UsageError(f"--dir {directory} holds what is no simulated rack's: give an empty or a new folder")
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as e:
+        raise UsageError(f"--dir {directory}: cannot be written: {e.strerror}") from None
+
+
 def _serve(spec: RackSpec, directory: Path, port: int, *, quiet: bool) -> None:
     from llmgwctl.rack import main_loop
+    from llmgwctl.render.words import counted
 
     for event in main_loop(spec, directory, port=port):
         if event.kind == "up":
@@ -103,7 +126,8 @@ def _serve(spec: RackSpec, directory: Path, port: int, *, quiet: bool) -> None:
             continue
         if event.kind == "up":
             note(
-                f"{len(event.rack.hosts)} hosts are up. In another terminal: llmgwctl nvlink -i {event.rack.inventory}"
+                f"{counted(len(event.rack.hosts), 'host')} up. In another terminal: "
+                f"llmgwctl nvlink -i {event.rack.inventory}"
             )
             note("Ctrl-C ends them and everything that runs on them.")
         else:

@@ -7,14 +7,14 @@ import contextlib
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from llmgwctl.cli.common import Asked, Session, finish, look, note, out, run, session, shared
+from llmgwctl.cli.common import Asked, Session, finish, look, note, out, out_json, run, session, shared
 
 if TYPE_CHECKING:
     from llmgwctl.model.fabric import FabricMap
@@ -46,8 +46,8 @@ def watch(
 
     Example: llmgwctl watch --once --state ~/.local/state/llmgwctl-watch.json --exec 'notify-oncall --stdin'
 
-    Quiet while nothing changes. With --once the exit code is 1 when something got worse. The first look has nothing
-    to compare with.
+    Quiet while nothing changes. With --once the exit code is 1 when something got worse; the first look has nothing
+    to compare with. --json gives one document with --once, else one a line for each transition.
     """
     if once and state is None:
         raise typer.BadParameter("--once compares with the look before it: give --state FILE")
@@ -105,14 +105,32 @@ async def _once(asked: Asked, memory: Memory, command: tuple[str, ...]) -> None:
     try:
         async with session(asked) as s:
             with memory.held():
-                found, _, failed = await _look(s, memory, command)
+                first = memory.path is not None and not memory.path.exists()
+                found, (_, snapshot), failed = await _look(s, memory, command)
     except Busy as e:
         if not asked.quiet:
             note(f"{e}: this run leaves it to that one")
+        if asked.json:
+            out_json(document((), None, first=False))
         return
-    for transition in found:
-        out(_line(transition, asked, dated=False))
+    if asked.json:
+        out_json(document(found, snapshot, first=first))
+    else:
+        for transition in found:
+            out(_line(transition, asked, dated=False))
     finish(WORSE if failed or any(t.severity == "worse" for t in found) else 0)
+
+
+def document(found: Sequence[Transition], snapshot: Snapshot | None, *, first: bool) -> dict[str, object]:
+    """One look whole. `taken_at` None: it was left to another watch that has the state now."""
+    from llmgwctl.render.json import moment
+
+    return {
+        "schema": "llmgwctl.transitions/v1",
+        "taken_at": moment(snapshot.taken_at) if snapshot is not None else None,
+        "first_look": first,
+        "transitions": [t.document() for t in found],
+    }
 
 
 async def _look(
@@ -120,6 +138,7 @@ async def _look(
 ) -> tuple[tuple[Transition, ...], tuple[FabricMap, Snapshot], bool]:
     """Read, compare, act, remember: in this order, so that a crash repeats a message and never loses one."""
     from llmgwctl.cli.pages import seen as look_at
+    from llmgwctl.render.words import counted
     from llmgwctl.watch import step
 
     before = memory.load()
@@ -129,7 +148,7 @@ async def _look(
     failed = [t for t in found if command and not await _told(command, t)]
     memory.save(seen)
     if before is None and memory.path is not None:
-        s.note(f"first look: {len(snapshot.hosts)} hosts are remembered in {memory.path}")
+        s.note(f"first look: {counted(len(snapshot.hosts), 'host')} remembered in {memory.path}")
     return found, (fmap, snapshot), bool(failed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -73,11 +74,16 @@ def document(now: State, taken_at: str) -> dict[str, Any]:
     return {"schema": SCHEMA, "taken_at": taken_at, "hosts": now}
 
 
-def read(document: object) -> State:
-    """The state of a document; one that is not ours is no state."""
-    if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
-        raise ValueError(f"its schema is not {SCHEMA}")
-    hosts = document.get("hosts")
+def read(text: str) -> State:
+    """The state that a text holds; one that is not ours is no state."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None
+    schema = document.get("schema") if isinstance(document, Mapping) else None
+    if isinstance(schema, str) and schema != SCHEMA:
+        raise ValueError(f"its schema is {schema[:60]}, and {SCHEMA} is known here")
+    hosts = document.get("hosts") if isinstance(document, Mapping) and schema else None
     if not isinstance(hosts, Mapping):
-        raise ValueError("it has no hosts")
+        raise ValueError("it is not whole, or not written by llmgwctl doctor")
     return {str(h): {str(i): str(s) for i, s in ids.items()} for h, ids in hosts.items() if isinstance(ids, Mapping)}

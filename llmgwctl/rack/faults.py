@@ -136,7 +136,8 @@ def parse(text: str) -> tuple[Fault, str]:
     fault = _BY_NAME.get(name)
     if fault is None:
         near = difflib.get_close_matches(name, _BY_NAME, 1)
-        raise UsageError(f"there is no fault {name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+        meant = f" (did you mean {near[0]!r}?)" if near else ""
+        raise UsageError(f"there is no fault {name!r}{meant}; `llmgwctl rack --faults` lists them")
     if argument and not fault.argument:
         raise UsageError(f"the fault {name} takes no argument")
     argument = argument or fault.default

@@ -10,14 +10,14 @@ import tomli_w
 from llmgwctl.rack.fleet import RackSpec
 from llmgwctl.rack.machine import Machine
 
+HEAD = "# A simulated rack: these hosts are servers on this machine's loopback addresses.\n"
+
 
 def inventory(spec: RackSpec, directory: Path, port: int) -> str:
     """TOML that the inventory loader takes; simulated hosts have a root prefix."""
     hosts = blocks(spec, {"port": port, "root_prefix": str(directory / "hosts" / "{name}")})
     document = {"ssh": ssh_table(directory), "hosts": hosts, "profiles": profiles(spec)}
-    return "# A simulated rack: these hosts are servers on this machine's loopback addresses.\n" + tomli_w.dumps(
-        document
-    )
+    return HEAD + tomli_w.dumps(document)
 
 
 def ssh_table(directory: Path, user: str = "ops") -> dict[str, object]:

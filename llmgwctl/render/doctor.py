@@ -25,7 +25,7 @@ from llmgwctl.model.host import READINGS, Host
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.json import moment
 from llmgwctl.render.text import PLAIN, Look, clean, draw, say, table
-from llmgwctl.render.words import alike_for, condensed
+from llmgwctl.render.words import alike_for, condensed, counted
 
 STYLE = {"block": "bold red", "degrade": "yellow", "warn": "yellow", "info": "dim"}
 HEADS = {
@@ -155,7 +155,8 @@ def summary(report: Report) -> str:
     dark = {h for u in report.unknown if u.counts for h in u.hosts}
     more = f"; something that matters could not be told of {len(dark)}" if dark else ""
     aside = f"; {len(report.suppressed)} suppressed" if report.suppressed else ""
-    return f"{len(report.hosts)} hosts, {report.checks} checks: {found or 'nothing found'}{more}{aside}"
+    read = f"{counted(len(report.hosts), 'host')}, {counted(report.checks, 'check')}"
+    return f"{read}: {found or 'nothing found'}{more}{aside}"
 
 
 def changed(what: Changes, hosts: Hosts, look: Look = PLAIN) -> str:

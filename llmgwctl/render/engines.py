@@ -15,11 +15,15 @@ EngineRow = dict[str, Any]
 def listing(engines: list[EngineRow], snapshot: Snapshot | None, look: Look = PLAIN) -> str:
     heads = ("ENGINE", "HEALTH", "METRICS", "WITHOUT GPUS", "USES NCCL")
     keys = ("name", "health_path", "metrics_path", "gpuless", "uses_nccl")
-    parts: list[Any] = [table(heads, ([str(row[k]) for k in keys] for row in engines))]
+    parts: list[Any] = [table(heads, ([_cell(row[k]) for k in keys] for row in engines))]
     if snapshot is not None:
         rows = [(clean(name), fold(hosts), clean(said)) for name, hosts, said in _folded(engines, snapshot)]
         parts += ["", table(("ENGINE", "HOSTS", "INSTALLED"), rows, keep=(0,))]
     return draw(parts, look)
+
+
+def _cell(value: Any) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value or "-")
 
 
 def document(engines: list[EngineRow], snapshot: Snapshot | None) -> dict[str, Any]:

@@ -69,6 +69,11 @@ def together(said: Iterable[tuple[str, str, Host | None]]) -> list[tuple[list[st
     return [(names, own[names[0]] if len(names) == 1 else text) for names, text in groups]
 
 
+def counted(number: int, thing: str) -> str:
+    """1 host, 2 hosts."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def bandwidth(gpu: Gpu) -> str:
     """full, degraded or unknown."""
     said = gpu.fabric.health.bandwidth

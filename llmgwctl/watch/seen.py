@@ -162,7 +162,7 @@ def loads(text: str) -> Seen:
     except BadState:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise BadState(f"it is not whole, or not written by llmgwctl watch ({type(e).__name__})") from e
+        raise BadState("it is not whole, or not written by llmgwctl watch") from e
 
 
 def _host_of(told: dict[str, Any]) -> HostSeen:
