@@ -12,8 +12,8 @@ from facts import IN_PROGRESS, rack, snapshot, with_gpu
 from jsonschema import Draft202012Validator
 from pages import fleet, seven_faults, whole
 
-from llmgwctl.cli import main
-from llmgwctl.doctor import diagnose
+from llmgwctl.cli import main, watching
+from llmgwctl.doctor import CHECKS, diagnose
 from llmgwctl.fabric import fabric_map
 from llmgwctl.launch.state import replicas
 from llmgwctl.model.machine import Installed
@@ -42,6 +42,9 @@ def of_fleet():
     yield hosts_pages.hosts_document([f.host for f in snap.hosts])
     yield life.ps_document(replicas(snap))
     yield doctor.document(diagnose(snap, fmap), snap.taken_at)
+    yield doctor.catalogue(CHECKS)
+    yield watching.document((), snap, first=True)
+    yield watching.document((), None, first=False)
     yield prom.document(prom.metrics(fmap, snap, replicas(snap)))
     row = {"name": "vllm", "health_path": "/health", "metrics_path": "/metrics", "package": "vllm"}
     told = ok((Installed("vllm", (("vllm", "0.33.0"),)),))
@@ -57,6 +60,7 @@ def of_watch():
     after = replace(snapshot(seven_faults()), taken_at=before.taken_at + 60)
     seen, found = step(seen, fabric_map(after), after, replicas(after))
     assert len(found) > 5
+    yield watching.document(found, after, first=False)
     yield from (t.document() for t in found)
 
 
@@ -93,6 +97,15 @@ def test_schemas_are_schemas_and_named_after_what_they_describe():
         Draft202012Validator.check_schema(schema)
     names = {f"llmgwctl.{p.name.replace('.v1.json', '')}/v1" for p in FOLDER.glob("*.json")}
     assert names == set(SCHEMAS)
+
+
+def test_every_document_has_a_schema():
+    """What a command prints with --json is described, whoever adds the command."""
+    package = Path(__file__).parents[1] / "llmgwctl"
+    sources = [p.read_text() for folder in ("cli", "render", "watch") for p in (package / folder).glob("*.py")]
+    said = {name for text in sources for name in re.findall(r'"schema": "(llmgwctl\.[a-z-]+/v1)"', text)}
+    assert len(said) > 15
+    assert said <= set(SCHEMAS)
 
 
 def test_every_kind_of_transition_is_in_the_schema():
