@@ -302,6 +302,18 @@ def test_the_directory_that_is_there_is_used(host):
     assert not (host.root / "run/lock/llmgwctl").exists()
 
 
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_what_is_no_lock_file_is_not_opened(host, tmp_path, kind):
+    """Any account may put a pipe there: the section is skipped, and the deadline of the host is not spent."""
+    place = host.root / "run/lock/llmgwctl"
+    place.mkdir(mode=0o1777)
+    lock = place / "probe.lock"
+    {"pipe": os.mkfifo, "link": lambda p: p.symlink_to(tmp_path / "x"), "folder": Path.mkdir}[kind](lock)
+    said = host.run(sh("system", "true"), sh("smi", "true", lane="gpu"), budget=20)
+    assert (said["smi"].state, said["smi"].note) == ("skipped", "no place for the lock that keeps two probes apart")
+    assert said["system"].exit_code == 0
+
+
 def test_hard_cases_that_take_their_time(host, tmp_path):
     """Two probes at once; a child that ignores TERM; one that nothing ends: each costs its own section alone."""
     other, stubborn, hung = (Host(tmp_path / n) for n in ("other", "stubborn", "hung"))

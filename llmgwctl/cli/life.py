@@ -308,6 +308,8 @@ def tell_stopped(s: Session, r: ReplicaState, ended: tuple[Stopped, ...]) -> Non
             s.note(f"{where}: not gone: {', '.join(x.left) or x.why}")
         elif x.killed:
             s.note(f"{where}: {x.killed} processes had to be killed")
+        if x.gone and x.why:
+            s.note(f"{where}: {x.why}")
     if ended and len(ended) == len(r.shards) and all(x.gone for x in ended) and not s.asked.json:
         out(f"{r.id} is stopped; nothing of it is left on {len(ended)} host{'s' if len(ended) > 1 else ''}")
 

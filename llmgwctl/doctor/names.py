@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TypeVar
 
+from llmgwctl.model.names import fold as folded
+
+__all__ = ["few", "folded", "odd_ones"]
+
 K = TypeVar("K", bound=Hashable)
-
-
-def folded(names: Iterable[str]) -> str:
-    """r1-t[01-17]"""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
-    return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
 
 
 def few(things: Iterable[str], most: int = 4) -> str:

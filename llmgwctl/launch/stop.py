@@ -56,7 +56,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What became of one rank. `gone`: verified; None: its host did not answer. `left`: what would not die."""
+    """What became of one rank. `gone`: verified; None: its host did not answer. `left`: what would not die.
+
+    `why`: what else there is to say, also of one that is gone: that another account held something up.
+    """
 
     target: Target
     gone: bool | None
@@ -84,7 +87,8 @@ async def _end(target: Target, transport: Transport) -> Stopped:
         return _not_done(target, e)
     lines = fields(said)
     left = tuple(" ".join(line[1:]) for line in lines if line[0] == "left")
-    return Stopped(target, said.exit_code == 0, sum(line[0] == "killed" for line in lines), left)
+    blocked = "; ".join(line[1] for line in lines if line[0] == "blocked" and len(line) > 1)
+    return Stopped(target, said.exit_code == 0, sum(line[0] == "killed" for line in lines), left[:64], blocked[:400])
 
 
 async def _clean(stopped: Stopped, transport: Transport) -> Stopped:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from llmgwctl.model.life import SPEC_SCHEMA, Claim, Cordon, HostLife, Note, Process, ShardRecord
+from llmgwctl.model.numbers import document, real, whole
 from llmgwctl.model.reading import Reading, broken, ok
 from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
 
 STALE_S = 600  # without a process; by the host's own uptime
+LIMIT = 2048  # claims and shards, and lines of each: a host has some tens
+MAX_RANKS = 1024
 _PID = re.compile(r"[0-9]{1,9}")
 _MARKER = re.compile(r"(?P<replica>[A-Za-z0-9._-]+)\.r(?P<rank>\d{1,6})\.(?P<launch>[A-Za-z0-9-]+)")
 
@@ -72,24 +73,33 @@ class _Reader:
     shards: list[ShardRecord] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     carriers: dict[str, int] = field(default_factory=dict)  # marker -> one pid
+    bearers: set[str] = field(default_factory=set)  # markers that processes of other accounts carry
 
     def read(self, blocks: list[Block]) -> HostLife:
         groups: list[list[Block]] = []
         for block in blocks:
             if block.word == "carrier":
                 pid, _, marker = block.rest.partition(" ")
-                if _PID.fullmatch(pid):
+                if _PID.fullmatch(pid) and len(self.carriers) < LIMIT:
                     self.carriers.setdefault(marker, int(pid))
+            elif block.word == "bearer":
+                if len(self.bearers) < LIMIT:
+                    self.bearers.add(block.rest.partition(" ")[2])
+            elif block.word == "more":
+                kind, _, where = block.rest.partition(" ")
+                self.unreadable.append(f"{where}: more than 256 of {kind}; the rest was not looked at")
             elif block.word == "cordon":
                 self._cordon(block)
             elif block.word == "note":
                 self._note(block)
             elif block.word in ("claim", "blocked", "shard", "unreadable"):
                 groups.append([block])
-            elif groups:
+            elif groups and len(groups[-1]) < LIMIT:
                 groups[-1].append(block)
-        for first, *more in groups:
+        for first, *more in groups[:LIMIT]:
             self._group(first, more)
+        if len(groups) > LIMIT:
+            self.unreadable.append(f"more than {LIMIT} claims and shards; the rest was not looked at")
         self._orphans()
         return HostLife(
             claims=tuple(self.claims),
@@ -97,8 +107,8 @@ class _Reader:
             unreadable=tuple(self.unreadable),
             uptime_s=self.uptime_s,
             boot_id=self.boot_id,
-            cordons=tuple(self.cordons),
-            notes=tuple(self.notes),
+            cordons=tuple(self.cordons[:LIMIT]),
+            notes=tuple(self.notes[:LIMIT]),
         )
 
     # --- cordons and notes
@@ -135,14 +145,14 @@ class _Reader:
             made = Claim(
                 key=key,
                 replica=told["replica"],
-                rank=int(told["rank"]),
+                rank=_rank(told["rank"]),
                 launch=told["launch"],
                 operator=told.get("operator", ""),
                 workstation=told.get("workstation", ""),
                 account=owner,
                 created_at=told.get("created_at", ""),
                 boot_id=told["boot_id"],
-                uptime_s=float(told["uptime_s"]),
+                uptime_s=_seconds(told["uptime_s"]),
             )
         except (KeyError, ValueError):
             # It keeps the GPU all the same: nobody can claim it while the file is there.
@@ -150,9 +160,8 @@ class _Reader:
             self.claims.append(Claim(key, "", -1, "", account=owner))
             return
         alive = any(b.word == "process" and not b.rest.endswith(" dead") for b in more)
-        alive = made.boot_id == self.boot_id and (
-            alive or _marker(made.replica, made.rank, made.launch) in self.carriers
-        )
+        marker = _marker(made.replica, made.rank, made.launch)
+        alive = made.boot_id == self.boot_id and (alive or marker in self.carriers or marker in self.bearers)
         since = max(made.uptime_s, _number(told.get("ended_s", "0")))
         idle = not alive and self.uptime_s - since >= STALE_S
         self.claims.append(replace(made, alive=alive, stale=made.boot_id != self.boot_id or idle))
@@ -162,7 +171,8 @@ class _Reader:
     def _shard(self, first: Block, more: list[Block]) -> None:
         directory, _, boot = first.rest.partition(" boot=")
         spec = _json("\n".join(first.body))
-        if spec is None:
+        rank = spec.get("rank") if spec is not None else None
+        if spec is None or isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < MAX_RANKS:
             self.unreadable.append(f"{directory}: its spec is not whole")
             return
         same = boot == self.boot_id
@@ -216,15 +226,26 @@ def _process(words: str, mains: dict[str, tuple[int, str]], same_boot: bool) -> 
     return Process(name, pid, "running" if same_boot and life != "dead" else "gone")
 
 
+def _rank(text: str) -> int:
+    value = whole(text, 6)
+    if value is None or value >= MAX_RANKS:
+        raise ValueError(text[:20])
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = real(text)
+    if value is None or value < 0:
+        raise ValueError(text[:20])
+    return value
+
+
 def _marker(replica: str, rank: object, launch: str) -> str:
     return f"{replica}.r{rank}.{launch}"
 
 
 def _json(text: str) -> dict[str, object] | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    value = document(text)
     return value if isinstance(value, dict) else None
 
 
@@ -234,11 +255,7 @@ def _ago(clock_s: float, ended: dict[str, str]) -> float | None:
 
 
 def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        return 0.0
-    return value if math.isfinite(value) else 0.0
+    return real(text) or 0.0
 
 
 PROBE = Probe("life", (Section("life", "sys", 20, script="life.sh"),), parse, fabric_set=True)

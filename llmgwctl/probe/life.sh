@@ -40,8 +40,13 @@ life_of() {
 
 # Bounded, and without anything that could look like another line of ours.
 show() {
-    head -c "$2" "$1" 2>/dev/null | tr -d '\000\r' | sed 's/^/  /'
+    start_of "$1" "$2" | tr -d '\000\r' | sed 's/^/  /'
     echo
+}
+
+# A file may be a pipe by now, and of any size.
+start_of() {
+    timeout 5 head -c "$2" "$1" 2>/dev/null
 }
 
 # A name in a directory where everybody may write can hold anything, line breaks too.
@@ -61,7 +66,7 @@ claim() {
     fi
     echo "claim ${1##*/} owner=$(stat -c %U "$1")"
     show "$1" 8192
-    sed -n 's/^proc=\([0-9]*\):\([0-9]*\)$/\1 \2/p' "$1" | head -n 64 | while read -r pid begun; do
+    start_of "$1" 8192 | sed -n 's/^proc=\([0-9]\{1,9\}\):\([0-9]\{1,18\}\)$/\1 \2/p' | head -n 64 | while read -r pid begun; do
         echo "process $pid $(life_of "$pid" "$begun")"
     done
 }
@@ -115,7 +120,31 @@ note() {
     echo
 }
 
+# whose what file...: 256 of them at most, and it is said where there are more.
+each() {
+    whose=$1 what=$2 count=0
+    shift 2
+    for entry; do
+        if [ ! -e "$entry" ] && [ ! -L "$entry" ]; then continue; fi
+        # shellcheck disable=SC3067 # dash, bash and busybox all have it, and there may be thousands of files
+        case $whose in
+            own) [ -O "$entry" ] || continue ;;
+            others) [ ! -O "$entry" ] || continue ;;
+        esac
+        count=$((count + 1))
+        [ "$count" -le 256 ] || break
+        case $what in
+            claim) claim "$entry" ;;
+            cordon) cordon "$entry" ;;
+            note) note "$entry" ;;
+            shard) shard "$entry" ;;
+        esac
+    done
+    [ "$count" -le 256 ] || echo "more $what ${entry%/*}"
+}
+
 read_host
+uid=$(id -u)
 echo "boot_id $boot_id"
 echo "uptime_s $uptime"
 echo "node $node"
@@ -125,23 +154,22 @@ read -r clock _ </proc/uptime && echo "clock $clock"
 echo "ticks $(getconf CLK_TCK 2>/dev/null || echo 100)"
 # Every process that carries a marker of ours, whether anything else here tells of it or not. Simulated hosts share one
 # process table: there a process also says of which of them it is.
-grep -sHzE '^LLMGWCTL_SHARD=[A-Za-z0-9._-]+$' /proc/[0-9]*/environ | tr '\000' '\n' | head -n 4096 |
+grep -sHzE '^LLMGWCTL_SHARD=[A-Za-z0-9._-]+$' /proc/[0-9]*/environ | tr '\000' '\n' | head -n 1024 |
     sed -n 's|^/proc/\([0-9]*\)/environ:LLMGWCTL_SHARD=|\1 |p' | while read -r pid marker; do
     [ -z "$root" ] || grep -qszxF -e "LLMGWCTL_ROOT=$root" "/proc/$pid/environ" || continue
-    echo "carrier $pid $marker"
+    # Another account may write anything there, and root can see it.
+    if grep -qsE "^Uid:[[:space:]]+${uid}[[:space:]]" "/proc/$pid/status"; then
+        echo "carrier $pid $marker"
+    else
+        echo "bearer $pid $marker"
+    fi
 done
 for directory in "$root/run/lock/llmgwctl" "$root/dev/shm/llmgwctl"; do
-    for file in "$directory"/gpu-* "$directory"/slot-*; do
-        if [ -e "$file" ] || [ -L "$file" ]; then claim "$file"; fi
-    done
-    for file in "$directory"/cordon-*; do
-        if [ -e "$file" ] || [ -L "$file" ]; then cordon "$file"; fi
-    done
+    # Our own first: however many another account puts there, ours are told.
+    each own claim "$directory"/gpu-* "$directory"/slot-*
+    each others claim "$directory"/gpu-* "$directory"/slot-*
+    each all cordon "$directory"/cordon-*
 done
-for file in "$state_dir/$node/notes"/*; do
-    if [ -e "$file" ] || [ -L "$file" ]; then note "$file"; fi
-done
-for directory in "$state_dir/$node"/*.r[0-9]* "$state_dir/$node"/.new.*; do
-    if [ -e "$directory" ] || [ -L "$directory" ]; then shard "$directory"; fi
-done
+each all note "$state_dir/$node/notes"/*
+each all shard "$state_dir/$node"/*.r[0-9]* "$state_dir/$node"/.new.*
 exit 0

@@ -10,14 +10,14 @@
 
 # Says who has a key when it is not free; a claim of this very launch (a repeated call) is free.
 holder() {
-    for file in "$claims/$1" "$claims/$1~"*; do
+    for file in "$claims_first/$1" "$claims_first/$1~"* "$claims_second/$1" "$claims_second/$1~"*; do
         if [ ! -e "$file" ] && [ ! -L "$file" ]; then continue; fi
         if ! read_claim "$file"; then
             c_rank='' c_operator='' c_workstation='' c_created='' # of what is no whole claim nothing is believed
             report held "$1" "$file"
             return 0
         fi
-        [ "$c_launch" = "$launch" ] && continue
+        of_launch && continue
         if ! claim_stale; then
             report held "$1" "$c_replica"
             return 0
@@ -35,13 +35,13 @@ take() {
     for file in "$claims/$1" "$claims/$1~"*; do
         if [ ! -e "$file" ] && [ ! -L "$file" ]; then continue; fi
         read_claim "$file"
-        [ "$c_launch" = "$launch" ] && return 0
+        of_launch && return 0
         rm -f "$file" 2>/dev/null
         report took-over "$1" "$c_replica"
     done
-    if ! write >"$new" || ! chmod 644 "$new"; then return 1; fi
+    new=$(write | new_claim "$claims") || return 1
     # A link is exclusive and shows the whole content at once.
-    ln "$new" "$claims/$1" 2>/dev/null || ln "$new" "$claims/$1~$launch" || return 1
+    ln -T "$new" "$claims/$1" 2>/dev/null || ln -T "$new" "$claims/$1~$launch" || return 1
     rm -f "$new"
     printf 'claimed\t%s\n' "$1"
 }
@@ -59,7 +59,7 @@ claim() {
         holder "$key" && held=1
     done
     [ -z "$held" ] || exit "$HELD"
-    new=$claims/.new.$$
+    new=''
     for key; do
         take "$key" || give_up
     done
@@ -72,7 +72,7 @@ write() {
 }
 
 give_up() {
-    rm -f "$new"
+    [ -z "$new" ] || rm -f "$new"
     drop_claims >/dev/null
     die 1 "a claim could not be written to $claims"
 }
@@ -89,7 +89,7 @@ verb=$3
 shift 3
 case $verb in
     claim | release)
-        open_claims
+        open_claims 30
         "$verb" "$@"
         ;;
     *) die 2 "claims.sh: no verb $verb" ;;

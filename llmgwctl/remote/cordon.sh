@@ -7,13 +7,11 @@
 
 set_cordon() {
     reason=$(head -c 1000 | tr -d '\000-\037\177')
-    new=$claims/.cordon.$$
-    {
+    new=$({
         printf 'reason=%s\nby=%s\nat=%s\n' "$reason" "$1" "$2"
         case $3 in -) ;; *) printf 'until=%s\n' "$3" ;; esac
         case $4 in -) ;; *) printf 'gpus=%s\n' "$4" ;; esac
-    } >"$new" || die 1 "$claims cannot be written"
-    chmod 644 "$new"
+    } | new_claim "$claims") || die 1 "$claims cannot be written"
     # Over a link or another's file of that name this fails, and does not follow.
     mv -T "$new" "$ours" 2>/dev/null || {
         rm -f "$new"
@@ -30,7 +28,7 @@ clear_cordon() {
 
 verb=$3
 shift 3
-open_claims
+open_claims 30
 ours=$claims/cordon-$uid
 case $verb in
     set) set_cordon "$@" ;;

@@ -77,9 +77,16 @@ alive() {
     case $p_state in Z | X | x) return 1 ;; esac
 }
 
-# NAME=VALUE: the pids of all processes that carry exactly this in their environment.
+# NAME=VALUE [UID]: the pids of this account's (or that account's) processes that carry exactly this in their
+# environment. Another account may write anything there, and root can see it.
 carriers() {
-    grep -slzxF -e "$1" /proc/[0-9]*/environ | sed 's|^/proc/||; s|/environ$||'
+    grep -slzxF -e "$1" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do
+        if belongs_to "$pid" "${2:-$uid}"; then echo "$pid"; fi
+    done
+}
+
+belongs_to() {
+    grep -qsE "^Uid:[[:space:]]+$2[[:space:]]" "/proc/$1/status"
 }
 
 # marker supervisor-pid: the processes of a launch, beside the supervisor's own. One that has lost its environment is
@@ -121,41 +128,88 @@ run_afters() {
 
 # --- claims: machine-local, common to all accounts, gone at reboot ----------------------------------------------
 
-# A directory that is there already wins, so that root and others, who may create in different places, agree.
+# Whoever made the directory may change whatever lies in it, and every account may put anything there: a name there is
+# never written through, nor followed, nor waited for.
+claims_first=$root/run/lock/llmgwctl claims_second=$root/dev/shm/llmgwctl
+
+# What is there already wins, so that root and others, who may create in different places, agree. It wins also where it
+# is of no use: passing it over would claim a GPU twice, beside those who used it before it was spoilt.
 find_claims() {
-    for claims in "$root/run/lock/llmgwctl" "$root/dev/shm/llmgwctl"; do
-        [ -d "$claims" ] && [ -w "$claims" ] && return 0
+    for claims in "$claims_first" "$claims_second"; do
+        if [ -e "$claims" ] || [ -L "$claims" ]; then return 0; fi
     done
     return 1
 }
 
-open_claims() {
-    if ! find_claims; then
-        for claims in "$root/run/lock/llmgwctl" "$root/dev/shm/llmgwctl"; do
-            mkdir -m 1777 "$claims" 2>/dev/null && break
-        done
-        find_claims || die 1 "no place for claims: neither $root/run/lock nor $root/dev/shm can be written"
-    fi
-    [ ! -L "$claims" ] || die "$REFUSED" "$claims is a symbolic link"
+make_claims() {
+    find_claims && return 0
+    for claims in "$claims_first" "$claims_second"; do
+        mkdir -m 1777 "$claims" 2>/dev/null && return 0
+    done
+    find_claims
+}
+
+check_claims() {
+    if [ -L "$1" ] || [ ! -d "$1" ]; then die "$REFUSED" "$1 is a symbolic link or no directory"; fi
     tries=0
-    until case $(stat -c %a "$claims") in 1777 | 3777) true ;; *) false ;; esac do
+    until case $(stat -c %a "$1") in 1777 | 3777) true ;; *) false ;; esac do
         # mkdir sets the sticky bit a moment after it has made the directory
-        [ "$tries" -lt 10 ] || die "$REFUSED" "$claims is not mode 1777: whoever may write there could take others' claims"
+        [ "$tries" -lt 10 ] || die "$REFUSED" "$1 is not mode 1777: whoever may write there could take or hide others' claims"
         tries=$((tries + 1))
         sleep 0.1
     done
+    [ -w "$1" ] || die "$REFUSED" "$1 cannot be written"
+}
+
+# seconds: how long the lock may be waited for.
+open_claims() {
+    make_claims || die 1 "no place for claims: neither $root/run/lock nor $root/dev/shm can be written"
+    for place in "$claims_first" "$claims_second"; do
+        if [ -e "$place" ] || [ -L "$place" ]; then check_claims "$place"; fi
+    done
+    lock_claims "$1"
+}
+
+lock_claims() {
     # Opened for reading: with fs.protected_regular another account's file cannot be opened with O_CREAT here.
     [ -e "$claims/claims.lock" ] || (umask 022 && set -C && : >"$claims/claims.lock") 2>/dev/null
-    [ ! -L "$claims/claims.lock" ] || die "$REFUSED" "$claims/claims.lock is a symbolic link"
+    is_plain "$claims/claims.lock" || die "$REFUSED" "$claims/claims.lock is no plain file"
     exec 9<"$claims/claims.lock" || die 1 "$claims/claims.lock cannot be opened"
-    flock -w 30 9 || die 1 "$claims/claims.lock is held by another account's run for more than 30 s"
+    flock -w "$1" 9 || die 1 "$claims/claims.lock is held by another account's run for more than $1 s"
 }
+
+is_plain() {
+    [ -f "$1" ] && [ ! -L "$1" ]
+}
+
+# directory: makes a file there with what comes on standard input, and prints its name. Made exclusively under a name
+# that nobody can guess, and written through the descriptor that made it.
+new_claim() {
+    fresh=$(mktemp -u "$1/.new.XXXXXXXXXXXX") || return 1
+    (umask 022 && set -C && cat >"$fresh") 2>/dev/null && printf '%s\n' "$fresh"
+}
+
+# file line: adds to a claim of ours. What was opened is looked at before a byte is written: it may not be what it was.
+add_line() {
+    is_plain "$1" || return 1
+    (
+        exec 8>>"$1" || exit 1
+        [ -f /proc/self/fd/8 ] && [ "$(stat -L -c %u.%h /proc/self/fd/8)" = "$uid.1" ] &&
+            [ "$(readlink /proc/self/fd/8)" = "$(readlink -f "${1%/*}")/${1##*/}" ] && printf '%s\n' "$2" >&8
+    ) 2>/dev/null
+}
+
+# The lines of a claim and nothing else that may stand under its name by now.
+claim_text() {
+    is_plain "$1" && timeout 5 head -c 8192 "$1" 2>/dev/null | tr -d '\000' | grep -aE "^($claim_words)=[^[:cntrl:]]{0,256}\$"
+}
+claim_words='replica|rank|launch|operator|workstation|created_at|boot_id|uptime_s|ended_s|stopping|proc'
 
 # Sets c_* from a claim file; fails for whatever is not a whole one. Bounded: the file may be a stranger's.
 read_claim() {
     c_replica='' c_rank='' c_launch='' c_operator='' c_workstation='' c_created='' c_boot='' c_uptime=0 c_ended=0 c_procs='' c_stopping=''
-    c_owner=$(stat -c %U "$1" 2>/dev/null)
-    if [ -L "$1" ] || [ ! -f "$1" ] || [ ! -r "$1" ]; then return 1; fi
+    c_owner=$(stat -c %U "$1" 2>/dev/null) c_uid=$(stat -c %u "$1" 2>/dev/null)
+    is_plain "$1" && [ -r "$1" ] || return 1
     while IFS= read -r line; do
         value=${line#*=}
         case $line in
@@ -172,9 +226,11 @@ read_claim() {
             proc=*) c_procs="$c_procs $value" ;;
         esac
     done <<END
-$(head -c 8192 "$1" | tr -d '\000')
+$(claim_text "$1")
 END
-    case $c_uptime$c_ended in *[!0-9]* | ????????????????*) return 1 ;; esac
+    for number in "$c_uptime" "$c_ended"; do
+        case $number in '' | *[!0-9]* | 0?* | ????????????*) return 1 ;; esac
+    done
     [ -n "$c_replica" ] && [ -n "$c_launch" ] && [ -n "$c_boot" ]
 }
 
@@ -185,8 +241,8 @@ claim_lives() {
         alive "${proc%%:*}" "${proc#*:}"
         [ $? = 1 ] || return 0
     done
-    [ "$c_owner" = "$(id -un)" ] || [ "$uid" = 0 ] || return 1
-    [ -n "$(carriers "LLMGWCTL_SHARD=$c_replica.r$c_rank.$c_launch")" ]
+    [ "$c_uid" = "$uid" ] || [ "$uid" = 0 ] || return 1
+    [ -n "$(carriers "LLMGWCTL_SHARD=$c_replica.r$c_rank.$c_launch" "$c_uid")" ]
 }
 
 # Whether the claim just read no longer binds: another boot, or ten minutes without a process.
@@ -197,12 +253,19 @@ claim_stale() {
     ! claim_lives
 }
 
+# Whether the claim just read is of this launch, by this account.
+of_launch() {
+    [ "$c_launch" = "$launch" ] && [ "$c_uid" = "$uid" ]
+}
+
 # Prints the claim files of this launch; those of others, and of other launches, are left out.
 launch_claims() {
-    for file in "$claims"/gpu-* "$claims"/slot-*; do
-        if read_claim "$file" && [ "$c_launch" = "$launch" ] && [ "$c_replica.$c_rank" = "$replica.$rank" ]; then
-            printf '%s\n' "$file"
-        fi
+    for place in "$claims_first" "$claims_second"; do
+        for file in "$place"/gpu-* "$place"/slot-*; do
+            # shellcheck disable=SC3067 # dash, bash and busybox all have it, and there may be thousands of files
+            [ -O "$file" ] && read_claim "$file" && of_launch && [ "$c_replica.$c_rank" = "$replica.$rank" ] &&
+                printf '%s\n' "$file"
+        done
     done
 }
 
@@ -210,7 +273,7 @@ drop_claims() {
     launch_claims | while IFS= read -r file; do
         rm -f "$file" && file=${file##*/} && printf 'released\t%s\n' "${file%%~*}"
     done
-    for file in "$claims"/.new.*; do # left by a run that was killed: we hold the lock, so it is nobody's
+    for file in "$claims_first"/.new.* "$claims_second"/.new.*; do # left by a run that was killed: we hold the lock, so it is nobody's
         [ ! -e "$file" ] || rm -f "$file" 2>/dev/null
     done
 }

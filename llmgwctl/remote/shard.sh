@@ -48,7 +48,7 @@ same_boot() {
 start() {
     find_shard "$@"
     shift 3
-    open_claims
+    open_claims 30
     make_home
     new=$home/.new.$marker
     rm -rf "$new"
@@ -71,9 +71,9 @@ abandon() {
 our_claims() {
     for key; do
         ours=''
-        for file in "$claims/$key" "$claims/$key~"*; do
+        for file in "$claims_first/$key" "$claims_first/$key~"* "$claims_second/$key" "$claims_second/$key~"*; do
             if [ ! -e "$file" ] || ! read_claim "$file"; then continue; fi
-            if [ "$c_launch" = "$launch" ]; then
+            if of_launch; then
                 [ -z "$c_stopping" ] || { echo "$name is being stopped" && return 1; }
                 ours=$file
             elif ! claim_stale; then
@@ -174,7 +174,7 @@ stop() {
     find_shard "$@"
     signal=$4 grace=$5 keeper=''
     trap '' PIPE HUP
-    no_more_starts
+    mark_claims
     read_clock
     deadline=$((clock + grace))
     if is_launch; then
@@ -193,11 +193,39 @@ stop() {
     if is_launch; then run_afters "$dir"; fi
 }
 
+# Bounded: the claims lie where another account can hold the lock, or put something there that blocks whoever opens it,
+# and what runs is ended all the same.
+mark_claims() {
+    why=$( (no_more_starts) 2>&1 & bounded $!) || tell_blocked
+}
+
+tell_blocked() {
+    printf 'blocked\t%s\n' "$(printf %s "${why:-what lies beside the claims blocks whoever opens it}" | tr '\000-\037' ' ')"
+}
+
+# Where the lock cannot be had, what is ours is given back without it.
+lock_for_clean() {
+    find_claims || return 0
+    if why=$( (open_claims 5) 2>&1 & bounded $!); then open_claims 5; else tell_blocked; fi
+}
+
+# pid: waits for a child of ours, 15 seconds at most.
+bounded() {
+    look_at "$1"
+    begun=$p_start tries=0
+    while alive "$1" "$begun" && [ "$tries" -lt 150 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    [ "$tries" -lt 150 ] || kill -s KILL "$1"
+    wait "$1"
+}
+
 # A start that is under way ends first; one that comes later finds its claims marked.
 no_more_starts() {
     find_claims || return 0
-    open_claims
-    launch_claims | while IFS= read -r file; do echo "stopping=1" >>"$file"; done
+    open_claims 5
+    launch_claims | while IFS= read -r file; do add_line "$file" "stopping=1"; done
     exec 9<&-
 }
 
@@ -256,7 +284,7 @@ report_left() {
 clean() {
     find_shard "$@"
     if is_launch; then known_schema "$dir"; fi
-    if find_claims; then open_claims; fi
+    lock_for_clean
     keeper=''
     find_keeper
     if [ -n "$(members "$marker" "$keeper")$(carriers "LLMGWCTL_SUPERVISOR=$marker")" ]; then

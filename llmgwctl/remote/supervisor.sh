@@ -23,9 +23,7 @@ main() {
 # A process by pid and start time, here and in the claims, where other accounts can see that it lives.
 record() {
     look_at "$2"
-    while IFS= read -r file; do
-        printf 'proc=%s:%s\n' "$2" "$p_start" >>"$file"
-    done <claims
+    while IFS= read -r file; do add_line "$file" "proc=$2:$p_start"; done <claims
     case $1 in
         supervisor) echo "supervisor $2 $p_start" >>pids ;;
         *) echo "$1 $(cat "cmd.$1/name") $2 $p_start" >>pids ;;
@@ -34,22 +32,22 @@ record() {
 
 # Some systems empty /dev/shm of an account's files when its last login ends.
 keep_claims_copy() {
-    while IFS= read -r file; do cp "$file" "claim.${file##*/}"; done <claims
+    while IFS= read -r file; do claim_text "$file" >"claim.${file##*/}"; done <claims
 }
 
 restore_claims() {
     while IFS= read -r file; do
-        [ ! -e "$file" ] || continue
-        again=${file%/*}/.new.$$
+        if [ -e "$file" ] || [ -L "$file" ]; then continue; fi
         [ -d "${file%/*}" ] || mkdir -m 1777 "${file%/*}"
-        {
-            cat "claim.${file##*/}"
-            sed 's/^.* \([0-9]*\) \([0-9]*\)$/proc=\1:\2/' pids
-        } >"$again"
-        chmod 644 "$again"
-        ln "$again" "$file"
-        rm -f "$again"
+        new=$(again | new_claim "${file%/*}") || continue
+        ln -T "$new" "$file"
+        rm -f "$new"
     done <claims
+}
+
+again() {
+    cat "claim.${file##*/}"
+    sed 's/^.* \([0-9]*\) \([0-9]*\)$/proc=\1:\2/' pids
 }
 
 # shellcheck disable=SC3045 # dash, bash and busybox all have these
@@ -198,7 +196,7 @@ end_all() {
 note_end() {
     read_uptime
     while IFS= read -r file; do
-        if [ -e "$file" ]; then echo "ended_s=$uptime" >>"$file"; fi
+        add_line "$file" "ended_s=$uptime"
     done <claims
     wait # for the logs
 }

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
+from llmgwctl.model.names import fold
+
+__all__ = ["alike", "fold"]
+
 K = TypeVar("K", bound=Hashable)
-
-
-def fold(names: Iterable[str]) -> str:
-    """Host names as a range: r1-t[01-17]."""
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
-    return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
 
 
 def alike(pairs: Iterable[tuple[str, K]]) -> list[tuple[list[str], K]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from llmgwctl.model.names import fold
 from llmgwctl.watch.changes import Change, Severity
 from llmgwctl.watch.seen import Seen
 
@@ -215,12 +216,6 @@ def _words(change: Change, numbers: Sequence[int]) -> str:
         "settled": f"{subject} has settled, and is well",
         "settled-bad": f"{subject} has settled, and is not well",
     }[change.kind]
-
-
-def fold(names: Iterable[str]) -> str:
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
-    return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
 
 
 def ranges(numbers: Iterable[int]) -> str:
