@@ -157,7 +157,7 @@ async def test_wrong_words_are_exit_2(cli: Cli) -> None:
 
 
 async def test_what_an_engine_prints_of_a_secret_is_not_shown(cli: Cli) -> None:
-    """Neither in the last words of a failed start, nor in the files that are saved here."""
+    """Neither in the logs, nor in the last words of a failed start, nor in the files that are saved here."""
     cli.change("[profiles.sim-small]\n", '[profiles.sim-small]\nenv = { HF_TOKEN = "tok-1234567" }\n')
     cli.change("[profiles.sim-small]\n", '[profiles.sim-small]\nargs = ["--refuse", "tok-1234567"]\n')
     code, _, err = await cli("place", "sim-small")
@@ -165,4 +165,10 @@ async def test_what_an_engine_prints_of_a_secret_is_not_shown(cli: Cli) -> None:
     assert "***" in err
     saved = "".join(p.read_text() for p in (cli.home / "llmgwctl/logs").glob("*/*.log"))
     assert "***" in saved
+    cli.change('"--refuse", "tok-1234567"', "")
+    cli.change('tok-1234567"', 'serving"')
+    assert (await cli("place", "sim-small"))[0] == 0
+    _, out, _ = await cli("logs", "sim-small-0")
+    assert "***" in out
     assert "tok-1234567" not in err + saved
+    assert "serving" not in out

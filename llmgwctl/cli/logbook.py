@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from llmgwctl.cli.common import Asked, Session, finish, out, out_json, session
 from llmgwctl.cli.life import UNKNOWN, find, read_life, tell_unseen, unseen
 from llmgwctl.cli.naming import not_there
+from llmgwctl.cli.secrets import Hider, hider
 from llmgwctl.launch.logs import CommandLog, fetch_logs, fetch_more
 from llmgwctl.launch.signatures import Found, Part, named, since
 from llmgwctl.launch.state import targets_of
@@ -75,7 +76,8 @@ async def show_logs(asked: Asked, name: str, wish: Wish, *, follow: bool) -> Non
         if wish.rank is not None and wish.rank not in ranks:
             raise UsageError(f"{name} has no rank {wish.rank}: it has {ranges(ranks) or 'none'}")
         targets = [t for r in states for t in targets_of(snapshot, r) if wish.rank is None or t.rank == wish.rank]
-        logs = await fetch_logs(targets, s.transport, since_s=wish.since_s)
+        hidden = hider(s, states)
+        logs = hidden(await fetch_logs(targets, s.transport, since_s=wish.since_s))
         known = named(parts(logs, states))
         if asked.json:
             out_json(_document(name, logs, known))
@@ -87,7 +89,7 @@ async def show_logs(asked: Asked, name: str, wish: Wish, *, follow: bool) -> Non
         for lost in (x for x in logs if x.why):
             s.note(clean(f"rank {lost.rank} on {lost.host}: {lost.why}"))
         if follow:
-            await _Follow(s, targets, wish).run(logs)
+            await _Follow(s, targets, wish, hidden).run(logs)
     finish(UNKNOWN if _missing(snapshot, states, wish) or any(x.why for x in logs) else 0)
 
 
@@ -140,6 +142,7 @@ class _Follow:
     s: Session
     targets: list[Target]
     wish: Wish
+    hidden: Hider
     rests: dict[str, str] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
 
@@ -147,7 +150,7 @@ class _Follow:
         seen = {(x.rank, x.host): self._sizes(logs, x.rank, x.host) for x in logs}
         while self.targets:
             await asyncio.sleep(POLL_S)
-            found = await fetch_more(self.targets, self.s.transport, seen)
+            found = self.hidden(await fetch_more(self.targets, self.s.transport, seen))
             for log in found:
                 if log.gone:
                     self.targets = [t for t in self.targets if (t.rank, t.host.name) != (log.rank, log.host)]

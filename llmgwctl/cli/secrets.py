@@ -13,8 +13,10 @@ from llmgwctl.launch.secrets import hide, secrets_of
 from llmgwctl.model.errors import InventoryError
 from llmgwctl.model.replica import ReplicaState
 
+Hider = Callable[[Sequence[CommandLog]], tuple[CommandLog, ...]]
 
-def hider(s: Session, states: Iterable[ReplicaState]) -> Callable[[Sequence[CommandLog]], tuple[CommandLog, ...]]:
+
+def hider(s: Session, states: Iterable[ReplicaState]) -> Hider:
     """Of the replicas' profiles that this inventory knows, with their API keys where those can be read here."""
     names = {r.profile for r in states}
     found: list[str] = []
