@@ -51,6 +51,9 @@ def plan(
     asked: Asked,
     profile: ProfileArgument,
     replicas: ReplicasOption = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Every domain and every host on its own line, with the whole reason.")
+    ] = False,
 ) -> None:
     """Say where a profile would run, with what environment, and why; start nothing.
 
@@ -58,10 +61,10 @@ def plan(
 
     Exit code 4 when no placement fits: the reasons are printed, host by host.
     """
-    run(_plan(asked, profile, replicas))
+    run(_plan(asked, profile, replicas, explain=explain))
 
 
-async def _plan(asked: Asked, name: str, replicas: int | None) -> None:
+async def _plan(asked: Asked, name: str, replicas: int | None, *, explain: bool) -> None:
     from llmgwctl.render import json as documents
     from llmgwctl.render import plan as render
 
@@ -70,6 +73,8 @@ async def _plan(asked: Asked, name: str, replicas: int | None) -> None:
         out_json(documents.plan(made, launches))
     else:
         out(render.plan(made, launches, look(), hosts))
+        if explain:
+            out(render.explained(made, hosts, look()))
     if checked is not None:
         checked.refuse()
     finish(0 if made.replicas else NO_PLACEMENT)

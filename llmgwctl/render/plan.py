@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from llmgwctl.model.host import Host
@@ -13,10 +14,10 @@ from llmgwctl.model.launch import EnvVar
 from llmgwctl.model.plan import Candidate, Plan, ReplicaPlan, ShardPlan
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.json import Launch, Launches
-from llmgwctl.render.text import PLAIN, Look, draw, say, table
+from llmgwctl.render.text import GAP, INDENT, PLAIN, Look, draw, say, table
 from llmgwctl.render.words import condensed, ranges, short_domain, together
 
-MAX_WHOLE = 60  # columns
+ROOM = 24  # columns that a reason needs beside its variable; else it stands below
 
 
 def plan(made: Plan, launches: Launches, look: Look = PLAIN, hosts: Sequence[Host] = ()) -> str:
@@ -26,7 +27,7 @@ def plan(made: Plan, launches: Launches, look: Look = PLAIN, hosts: Sequence[Hos
     if made.candidates:
         parts += [Text("\nLooked at", style="bold"), _candidates(made.candidates)]
     for replica in made.replicas:
-        parts += [Text(), *_replica(replica, launches)]
+        parts += [Text(), *_replica(replica, launches, look.width)]
     if made.left_out:
         parts += [Text("\nLeft out", style="bold"), _left_out(made, {h.name: h for h in hosts})]
     return draw(parts, look)
@@ -54,30 +55,54 @@ def _candidates(found: Iterable[Candidate]) -> RenderableType:
     return table(("TIER", "FABRIC", "ELIGIBLE", "RESULT"), rows, keep=(0, 1))
 
 
-def _replica(replica: ReplicaPlan, launches: Launches) -> Iterator[RenderableType]:
+def _replica(replica: ReplicaPlan, launches: Launches, width: int) -> Iterator[RenderableType]:
     ports = ", ".join(f"{name} {port}" for name, port in replica.ports)
     head = Text(replica.id, style="bold green")
     head.append(f"   engine {replica.engine}, leader {replica.leader.host} ({replica.leader.address}), ports: {ports}")
     yield head
-    yield table(("RANK", "HOST", "GPUS", "HCAS", "INTERFACE", "ADDRESS", "IMEX"), map(_shard, replica.shards), keep=())
+    yield from _shards(replica.shards, width)
     for shard in replica.shards:
         yield from (say(f"  rank {shard.rank}: {note}", "yellow") for note in shard.notes)
     commands = [(str(n), shlex.join(argv)) for n, launch in _ranked(replica, launches) for _, argv in launch[1]]
     yield Text("Commands", style="bold")
     yield table(("RANK", "COMMAND"), commands)
     yield Text("Environment", style="bold")
-    yield _variables(("RANK", "VARIABLE", "WHY"), list(_environment(replica, launches)))
+    yield _variables(("RANK", "VARIABLE", "WHY"), list(_environment(replica, launches)), width)
 
 
 def _ranked(replica: ReplicaPlan, launches: Launches) -> list[tuple[int, Launch]]:
     return [(s.rank, launches[replica.id, s.rank]) for s in replica.shards]
 
 
-def _variables(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
-    """Variables stay whole, so that they can be copied, unless one is so long that its reason would find no room."""
-    at = heads.index("VARIABLE")
-    whole = max((len(row[at]) for row in rows), default=0) <= MAX_WHOLE
-    return table(heads, rows, keep=range(at + 1) if whole else range(at))
+def _variables(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> RenderableType:
+    """Variables stay whole, so that they can be copied; a reason that would find no room stands below its own."""
+    *_, variable, _ = heads
+    longest = [max((len(row[i]) for row in rows), default=0) for i in range(len(heads) - 1)]
+    if sum(longest) + GAP * len(longest) + ROOM <= width:
+        return table(heads, rows, keep=range(len(heads) - 1))
+    stacked: list[list[RenderableType]] = [
+        [*lead, Group(say(name), Padding(say(why, "dim"), INDENT))] for *lead, name, why in rows
+    ]
+    return table((*heads[:-2], variable), stacked, keep=range(len(heads) - 2))
+
+
+def _shards(shards: Sequence[ShardPlan], width: int) -> Iterator[RenderableType]:
+    """A line a shard. Where the adapters find no room they stand below, once for all ranks that have the same."""
+    heads = ("RANK", "HOST", "GPUS", "HCAS", "INTERFACE", "ADDRESS", "IMEX")
+    rows = [_shard(s) for s in shards]
+    words = [[max(map(len, c.split(" "))) if i == HCAS else len(c) for i, c in enumerate(r)] for r in (heads, *rows)]
+    if sum(map(max, zip(*words, strict=True))) + GAP * len(heads) <= width:
+        yield table(heads, rows, keep=[i for i in range(len(heads)) if i != HCAS])
+        return
+    kept = [i for i in range(len(heads)) if i not in (HCAS, INTERFACE)]
+    yield table([heads[i] for i in kept], [[r[i] for i in kept] for r in rows], keep=range(len(kept)))
+    pairs = ((str(s.rank), (row[HCAS], row[INTERFACE])) for s, row in zip(shards, rows, strict=True))
+    for ranks, (hcas, interface) in alike(pairs):
+        who = "all" if len(ranks) == len(shards) else f"rank {ranges(map(int, ranks))}"
+        yield Padding(say(f"{who}: interface {interface}, HCAs {hcas}"), INDENT)
+
+
+HCAS, INTERFACE = 3, 4
 
 
 def _shard(shard: ShardPlan) -> tuple[str, ...]:
@@ -109,10 +134,30 @@ def _left_out(made: Plan, hosts: Mapping[str, Host]) -> RenderableType:
     return table(("HOSTS", "WHY"), ((fold(names), why) for names, why in rows))
 
 
+def explained(made: Plan, hosts: Sequence[Host], look: Look = PLAIN) -> str:
+    """Every host, in the order of the inventory: what it carries, or all that speaks against it."""
+    carries: dict[str, list[str]] = {}
+    for replica in made.replicas:
+        for shard in replica.shards:
+            what = f"rank {shard.rank} of {replica.id}, GPUs {ranges(shard.gpus) or 'none'}"
+            carries.setdefault(shard.host, []).append(what)
+    left_out = {o.host: "; ".join(o.reasons) for o in made.left_out}
+    eligible = {name: c.fabric for c in made.candidates for name in c.eligible}
+    rows = (
+        (
+            h.name,
+            short_domain(eligible.get(h.name, "")) or "-",
+            say("; ".join(carries[h.name]), "green") if h.name in carries else left_out.get(h.name, "not looked at"),
+        )
+        for h in hosts
+    )
+    return draw([Text("\nEvery host", style="bold"), table(("HOST", "ELIGIBLE IN", "WHY"), rows, keep=(0, 1))], look)
+
+
 def environment(variables: Sequence[EnvVar], look: Look = PLAIN) -> str:
     """Variables of one shard, each with its reason."""
     rows = [(f"{v.name}={v.shown}", f"{v.why}{_replaced(v.overrides)}") for v in variables]
-    return draw([_variables(("VARIABLE", "WHY"), rows)], look)
+    return draw([_variables(("VARIABLE", "WHY"), rows, look.width)], look)
 
 
 def _replaced(overrides: str | None) -> str:
