@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from llmgwctl.model.gpu import GpuReport
@@ -26,6 +27,7 @@ SECTIONS = (
         alternatives=("nvidia-smi-query-gpu.csv",),
     ),
 )
+MAX_GPUS = 64
 FIELDS = ("index", "uuid", "compute_cap")
 ROW = re.compile(r"(\d{1,6}), *(GPU-[0-9a-fA-F-]{36})(?:, *(\d{1,3}\.\d{1,3}))?\b")
 
@@ -57,9 +59,12 @@ def _report(root: Node, said: Output, query: Output) -> Reading[object]:
     attached = number(root.raw("Attached GPUs"))
     if attached is None:
         return broken("the report does not say how many GPUs are attached")
+    if attached > MAX_GPUS or len(root.all("GPU")) > MAX_GPUS:
+        return broken(f"the report tells of more than {MAX_GPUS} GPUs: no host has so many")
     blocks = sorted(root.all("GPU"), key=lambda b: bus_id(b.value or ""))
     bad = [trouble(b) for b in blocks]
     lost = [f"GPU {bus_id(b.value or '')}: {why}" for b, why in zip(blocks, bad, strict=True) if why is not None]
+    lost += _twice(blocks)
     lost += _uncounted(attached, len(blocks), error_lines(said.stdout + "\n" + said.stderr), said.truncated)
     rows = _rows(query)
     numbers = _numbered(blocks, rows, whole=not lost)
@@ -81,6 +86,12 @@ def _uncounted(attached: int, blocks: int, errors: tuple[str, ...], cut: bool) -
     if blocks > attached:
         lost.append(f"{attached} GPUs attached, but {blocks} described")
     return lost
+
+
+def _twice(blocks: list[Node]) -> list[str]:
+    """A UUID names one GPU: by it claims are made, and environments pinned."""
+    counts = Counter((b.raw("GPU UUID") or "").lower() for b in blocks)
+    return [f"{n} GPUs say that they are {uuid[:60]}" for uuid, n in counts.items() if n > 1 and uuid]
 
 
 def _rows(query: Output) -> list[Row]:

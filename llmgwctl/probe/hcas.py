@@ -11,6 +11,7 @@ from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
 from llmgwctl.probe.ibstat import is_ibstat, read_ibstat
 from llmgwctl.probe.smi_tree import number
 
+LIMIT_LINES = 50_000
 SECTIONS = (Section("hcas", "sys", 30, script="hcas.sh", alternatives=("ibstat.txt", "ibstatus.txt")),)
 GID = re.compile(r"[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){7}")
 HEX = re.compile(r"0x[0-9a-fA-F]{1,8}")
@@ -45,6 +46,8 @@ def parse(outputs: dict[str, Output]) -> Reading[object]:
     lines = said.stdout.replace("\r", "").split("\n")
     if "none" in lines:
         return absent("no RDMA adapters")
+    if len(lines) > LIMIT_LINES:
+        return broken(f"more than {LIMIT_LINES} lines about adapters: no host has so many")
     if said.truncated or "end" not in lines:
         return broken(said.stderr.strip()[:200] or "the list of adapters ends early")
     return ok(tuple(_finished(h) for h in _read(lines)))

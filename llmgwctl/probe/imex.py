@@ -11,6 +11,7 @@ from llmgwctl.probe.imex_table import NoTable, read_table
 
 FILES, QUERY, JSON, TEXT = "imex-files", "nvidia-imex-ctl-q", "nvidia-imex-ctl-N-j", "nvidia-imex-ctl-N"
 READY, DOWN, MISSING = "READY", "DOWN", 127
+LIMIT_LINES = 20_000
 SECTIONS = (
     Section(FILES, "sys", 30, script="imex-files.sh"),
     Section(QUERY, "imex", 30, argv=("nvidia-imex-ctl", "-q")),
@@ -126,7 +127,7 @@ def _table(outputs: dict[str, Output]) -> tuple[ImexTable | None, str]:
 def read_files(text: str) -> Files:
     """One fact a line; a line of another kind is passed over."""
     files = Files()
-    for kind, _, rest in (line.partition(" ") for line in text.replace("\r", "").split("\n")):
+    for kind, _, rest in (line.partition(" ") for line in text.replace("\r", "").split("\n")[:LIMIT_LINES]):
         key, _, value = rest.partition("=")
         if kind == "unit":
             files.unit.setdefault(key, value)

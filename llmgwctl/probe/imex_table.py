@@ -6,13 +6,14 @@ import json
 import re
 
 from llmgwctl.model.imex import ImexNode, ImexTable
+from llmgwctl.probe.smi_tree import number
 
 NODE = re.compile(
     r"Node #(\d{1,5})\s+([-*]) (\S{1,255})(?: \*)?\s+- (\S{1,64})(?:\s+- Version: *(\S{0,64}))?(?:\s*- Hostname:.*)?"
 )
 ROW = re.compile(r"\d{1,5}(\s+\S{1,24})+")
 DOMAIN = re.compile(r"Domain State: *(\S{1,64})")
-LIMIT_NODES = 2048
+LIMIT_NODES, LIMIT_CELLS = 2048, 1_000_000
 
 TOKENS = {
     "CONNECTED": "C",
@@ -40,16 +41,20 @@ def read_table(text: str) -> ImexTable:
 
 
 def _text(lines: list[str]) -> ImexTable:
-    nodes, cells, domain = [], {}, ""
+    nodes: list[ImexNode] = []
+    cells: dict[tuple[int, int], str] = {}
+    domain = ""
     columns: list[int] | None = None
     for line in (raw.strip() for raw in lines):
         if (found := NODE.fullmatch(line)) is not None:
             nodes.append(_node(found))
+            if len(nodes) > LIMIT_NODES:
+                raise NoTable(f"the table has more than {LIMIT_NODES} nodes")
         elif line.startswith("Nodes From\\To"):
-            columns = [int(c) for c in line.split()[2:] if c.isascii() and c.isdigit()]
+            columns = [int(c) for c in line.split()[2:] if number(c) is not None][:LIMIT_NODES]
         elif (found := DOMAIN.fullmatch(line)) is not None:
             domain = found[1]
-        elif columns is not None and ROW.fullmatch(line):
+        elif columns is not None and len(cells) < LIMIT_CELLS and ROW.fullmatch(line):
             index, *tokens = line.split()
             cells.update({(int(index), column): token for column, token in zip(columns, tokens, strict=False)})
     if not nodes:
@@ -74,6 +79,8 @@ def _json(text: str) -> ImexTable:
     entries = document.get("nodes") if isinstance(document, dict) else None
     if not isinstance(entries, dict) or not entries or not all(_plain(k, v) for k, v in entries.items()):
         raise NoTable("the JSON has no table of nodes")
+    if len(entries) > LIMIT_NODES:
+        raise NoTable(f"the table has more than {LIMIT_NODES} nodes")
     nodes = sorted((_json_node(int(key), entry) for key, entry in entries.items()), key=lambda n: n.index)
     cells = {(int(i), j): token for i, entry in entries.items() for j, token in _json_row(entry.get("connections"))}
     return ImexTable(tuple(nodes[:LIMIT_NODES]), cells, _word(document.get("status")))

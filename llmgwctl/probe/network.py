@@ -14,6 +14,7 @@ from llmgwctl.probe.network_proc import from_proc, listener
 from llmgwctl.probe.smi_tree import number
 
 SECTIONS = (Section("network", "sys", 20, script="network.sh"),)
+LIMIT_LINES = 100_000
 HEX = re.compile(r"0x[0-9a-fA-F]{1,8}")
 IFF_UP, IFF_LOOPBACK = 0x1, 0x8
 DEFAULT = {4: "0.0.0.0/0", 6: "::/0"}
@@ -37,6 +38,8 @@ def parse(outputs: dict[str, Output]) -> Reading[object]:
     said = outputs.get("network", NOT_SAVED)
     if (why := failure(said)) is not None:
         return broken(why)
+    if said.stdout.count("\n") > LIMIT_LINES:
+        return broken(f"more than {LIMIT_LINES} interfaces, addresses and routes")
     lines = _sorted_out(said.stdout)
     if lines.proc:
         addresses, routes = from_proc(lines.proc)

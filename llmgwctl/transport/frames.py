@@ -12,6 +12,7 @@ from llmgwctl.probe.base import Output, Section
 # A name is a word of the protocol and a file name on both machines.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MAX_HEADER = 1024
+MAX_SECTION_BYTES = 4 * 1024 * 1024
 LOST = "the answer broke off before this section"
 _HEADER = re.compile(
     r"@ (?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,99}) (?P<rc>-|\d{1,4}) (?P<ms>\d{1,9}) (?P<out>\d{1,9}) (?P<err>\d{1,9}) "
@@ -107,14 +108,19 @@ def _frame(data: bytes, at: int) -> tuple[str, Output, int] | None:
     return head["name"], _output(head, data[newline + 1 : middle], data[middle:end]), end
 
 
+def _cut(said: bytes) -> str:
+    """The framer keeps to this limit; what answers in its place may not."""
+    return said[:MAX_SECTION_BYTES].decode("utf-8", "replace")
+
+
 def _output(head: re.Match[str], stdout: bytes, stderr: bytes) -> Output:
     state: Literal["ran", "skipped", "unneeded"] = head["state"]  # type: ignore[assignment]
     return Output(
-        stdout=stdout.decode("utf-8", "replace"),
-        stderr=stderr.decode("utf-8", "replace"),
+        stdout=_cut(stdout),
+        stderr=_cut(stderr),
         exit_code=None if head["rc"] == "-" else int(head["rc"]),
         ms=int(head["ms"]),
         state=state,
         note=(head["note"] or "").strip(),
-        truncated=head["truncated"] == "1",
+        truncated=head["truncated"] == "1" or len(stdout) > MAX_SECTION_BYTES,
     )
