@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from llmgwctl.fabric.cordons import words
@@ -106,6 +107,17 @@ def _unfit(fleet: Fleet, facts: HostFacts) -> list[str]:
     return found
 
 
+def _by_holder(busy: Mapping[int, str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for index, why in sorted(busy.items()):
+        found.setdefault(why, []).append(index)
+    return found
+
+
+def _gpus(indexes: Sequence[int]) -> str:
+    return f"GPU{'s' if len(indexes) > 1 else ''} {', '.join(map(str, indexes))}"
+
+
 def _wrong_gpus(fleet: Fleet, facts: HostFacts) -> list[str]:
     profile, name = fleet.profile, facts.host.name
     token = fleet.token(name)
@@ -118,7 +130,7 @@ def _wrong_gpus(fleet: Fleet, facts: HostFacts) -> list[str]:
         return []
     report = facts.gpus.value
     total = len(report.gpus) if report else 0
-    busy = [f"GPU {i}: {why}" for i, why in sorted(busy_gpus(facts).items())]
+    busy = [f"{_gpus(held)}: {why}" for why, held in _by_holder(busy_gpus(facts)).items()]
     planned = len(fleet.taken.get(name, set()))
     busy += [f"{planned} planned for another replica of this run"] if planned else []
     detail = f" ({'; '.join(busy[:4])})" if busy else ""

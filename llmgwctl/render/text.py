@@ -7,12 +7,16 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 MAX_CELL = 2000
+GAP = 2  # columns between columns
+INDENT = (0, 0, 0, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +72,61 @@ def draw(things: Iterable[RenderableType], look: Look = PLAIN) -> str:
 _ASCII = str.maketrans("┌┐└┘├┤─│═■□▣✕·…×", "++++++-|=#o~x.~x")
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str | Text]], *, keep: Sequence[int] = (0,)) -> Table:
-    """A table without lines. Columns in `keep` are never wrapped; the rest wraps to the width."""
-    made = Table(box=None, pad_edge=False, show_header=bool(any(heads)), header_style="bold", padding=(0, 2, 0, 0))
-    for i, head in enumerate(heads):
-        made.add_column(head, no_wrap=i in keep, overflow="fold")
-    for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row))
-    return made
+Cell = str | RenderableType
+ENOUGH = 16  # columns in which any word may be broken
+
+
+class Rows:
+    """A table without lines. Where it is wider than there is room, each row stands below the other, cell by cell:
+    columns that are squeezed to a letter, or left out, are worse than lines."""
+
+    def __init__(self, heads: Sequence[str], rows: Iterable[Sequence[Cell]], keep: Sequence[int]) -> None:
+        self.heads, self.keep = tuple(heads), frozenset(keep)
+        self.rows = [[Text(clean(c)) if isinstance(c, str) else c for c in row] for row in rows]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self._needed(console, options) <= options.max_width:
+            yield self._table()
+        else:
+            for row in self.rows:
+                yield from self._stacked(row)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self._table())
+
+    def _needed(self, console: Console, options: ConsoleOptions) -> int:
+        return sum(self._width(i, console, options) + GAP for i in range(len(self.heads))) - GAP
+
+    def _width(self, column: int, console: Console, options: ConsoleOptions) -> int:
+        """The least that a column can do with."""
+        found = [Measurement.get(console, options, row[column]) for row in self.rows if column < len(row)]
+        if column in self.keep:
+            return max([len(self.heads[column]), *(m.maximum for m in found)])
+        return min(ENOUGH, max([len(self.heads[column]), *(m.minimum for m in found)]))
+
+    def _table(self) -> Table:
+        shown = bool(any(self.heads))
+        made = Table(box=None, pad_edge=False, show_header=shown, header_style="bold", padding=(0, GAP, 0, 0))
+        for i, head in enumerate(self.heads):
+            made.add_column(head, no_wrap=i in self.keep, overflow="fold")
+        for row in self.rows:
+            made.add_row(*row)
+        return made
+
+    def _stacked(self, row: Sequence[RenderableType]) -> Iterable[RenderableType]:
+        first, *rest = row
+        yield first
+        for head, cell in zip(self.heads[1:], rest, strict=False):
+            if isinstance(cell, Text) and not cell.plain.strip():
+                continue
+            yield Padding(
+                Text.assemble((head, "bold"), "  ", cell) if head and isinstance(cell, Text) else cell, INDENT
+            )
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], *, keep: Sequence[int] = (0,)) -> Rows:
+    """Columns in `keep` are never wrapped; the rest wraps to the width."""
+    return Rows(heads, rows, keep)
 
 
 def say(text: str, style: str = "") -> Text:
