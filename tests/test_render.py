@@ -13,16 +13,17 @@ from hypothesis import strategies as st
 
 from llmgwctl.fabric import fabric_map
 from llmgwctl.model.gpu import FabricHealth
-from llmgwctl.model.host import HostFacts, Snapshot
+from llmgwctl.model.host import Host, HostFacts, Snapshot
 from llmgwctl.model.launch import EnvVar
 from llmgwctl.model.plan import Candidate, LeftOut, Plan, ReplicaPlan, ShardPlan
 from llmgwctl.model.reading import broken, ok
+from llmgwctl.placement.fleet import _by_holder
 from llmgwctl.render import fleet, plan
 from llmgwctl.render import json as documents
 from llmgwctl.render import rack as racks
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.text import PLAIN, Look, clean, draw, table
-from llmgwctl.render.words import condensed, ranges, short_domain
+from llmgwctl.render.words import condensed, counted, ranges, short_domain, together
 
 DEGRADED = FabricHealth("Limited Capacity", "Degraded")
 
@@ -210,6 +211,38 @@ def test_plan_for_people() -> None:
     assert "IMEX is down" in line_of(text, "r1-t[03-04]")
     assert "! falls to TCP" in text
     assert "vllm serve '/a b'" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_a_plan_is_whole_at_any_width(width: int) -> None:
+    """No line is wider than the terminal; addresses, adapters and variables are never broken."""
+    text = plan.plan(MADE, LAUNCHES, Look(width))
+    assert max(map(len, text.split("\n"))) <= width
+    for word in ("10.1.0.1", "mlx5_0:1", "NCCL_DEBUG=WARN", "HOST_IP=10.1.0.2"):
+        assert any(word in line for line in text.split("\n")), word
+
+
+def test_a_table_that_finds_no_room_stands_in_lines() -> None:
+    """A column is never squeezed to a letter or left out; an empty cell needs no line."""
+    rows = [("replica-0", "ready", "http://10.0.0.1:8000"), ("b-1", "", "-")]
+    made = table(("NAME", "STATE", "WHERE"), rows, keep=(0, 2))
+    wide = "NAME       STATE  WHERE\nreplica-0  ready  http://10.0.0.1:8000\nb-1               -\n"
+    narrow = "replica-0\n  STATE  ready\n  WHERE  http://10.0.0.1:8000\nb-1\n  WHERE  -\n"
+    assert (draw([made], Look(60)), draw([made], Look(30))) == (wide, narrow)
+
+
+def test_gpus_of_one_holder_are_said_once() -> None:
+    """Four GPUs that one replica holds are one reason."""
+    assert _by_holder({2: "a", 0: "a", 1: "b"}) == {"a": [0, 2], "b": [1]}
+
+
+def test_several_silent_hosts_share_a_line_and_one_keeps_its_address() -> None:
+    """HOST and ADDRESS stand in for names only where there are several."""
+    a, b = Host("a", address="10.0.0.1"), Host("b", address="10.0.0.2")
+    both = [("a", "10.0.0.1: refused", a), ("b", "10.0.0.2: refused", b)]
+    assert together(both) == [(["a", "b"], "ADDRESS: refused")]
+    assert together(both[:1]) == [(["a"], "10.0.0.1: refused")]
+    assert (counted(1, "host"), counted(0, "host"), counted(2, "host")) == ("1 host", "0 hosts", "2 hosts")
 
 
 def test_secrets_are_never_shown() -> None:
