@@ -64,6 +64,8 @@ def debugging() -> bool:
 
 
 def _said(text: str, code: int) -> int:
+    from llmgwctl.render.visible import lines
+
     with contextlib.suppress(OSError):
-        print(f"llmgwctl: {text}", file=sys.stderr)
+        print(f"llmgwctl: {lines(text)}", file=sys.stderr)
     return code

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -175,9 +174,11 @@ class Session:
     cordons: Mapping[str, tuple[Cordon, ...]] = field(default_factory=dict)  # those beside the inventory
 
     def note(self, text: str) -> None:
-        """A sentence for people, on stderr."""
+        """A sentence for people, on stderr. Words of hosts may stand in it: none of them reaches the terminal raw."""
+        from llmgwctl.render.visible import lines
+
         if not self.asked.quiet:
-            note(text)
+            note(lines(text))
 
     async def collect(
         self,
@@ -302,7 +303,9 @@ def out(text: str) -> None:
 
 
 def out_json(document: object) -> None:
-    out(json.dumps(document, indent=2, ensure_ascii=False))
+    from llmgwctl.render.visible import dumps
+
+    out(dumps(document, indent=2))
 
 
 def note(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -88,7 +89,11 @@ def probe(
     host: Annotated[str | None, typer.Argument(metavar="HOST", help="One host, or a range; default: all.")] = None,
     raw: Annotated[
         str | None,
-        typer.Option("--raw", metavar="SECTION", help="Print what the host said in one section, unchanged."),
+        typer.Option(
+            "--raw",
+            metavar="SECTION",
+            help="Print what the host said in one section, unchanged; on a terminal with escapes.",
+        ),
     ] = None,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="DIR", help="Write what the hosts said as a bundle, for --from.")
@@ -98,6 +103,10 @@ def probe(
     ] = False,
     mask_names: Annotated[
         bool, typer.Option("--mask-names", help="With --save: names of hosts and people too.")
+    ] = False,
+    allow_list: Annotated[
+        bool,
+        typer.Option("--allow-list", help="Read nothing: print what a read-only key must allow (docs/security.md)."),
     ] = False,
 ) -> None:
     """Read everything of hosts: GPUs, NVLink, IMEX, adapters, kernel log, versions. Equal hosts stand on one line.
@@ -109,7 +118,11 @@ def probe(
     """
     if host is not None:
         asked = on_hosts(asked, host)
-    if raw is not None:
+    if allow_list:
+        from llmgwctl.cli import allowing
+
+        run(allowing.allow_list(asked))
+    elif raw is not None:
         if asked.json:
             raise typer.BadParameter("--raw prints what the host said, unchanged: it does not go with --json")
         run(_raw(asked, raw))
@@ -145,6 +158,7 @@ async def _raw(asked: Asked, name: str) -> None:
     from llmgwctl.model.errors import UsageError
     from llmgwctl.probe import PROBES
     from llmgwctl.probe.base import failure
+    from llmgwctl.render.visible import shown
 
     async with session(asked) as s:
         sections = {section.name: section for p in PROBES for section in p.sections}
@@ -156,7 +170,7 @@ async def _raw(asked: Asked, name: str) -> None:
             raise UsageError(f"--raw shows one host, and {len(s.hosts)} are chosen: llmgwctl probe HOST --raw {name}")
         said = (await s.transport.read(s.hosts[0], (*_before(sections, wanted), wanted)))[wanted.name]
     if said.stdout:
-        out(said.stdout)
+        out(shown(said.stdout) if sys.stdout.isatty() else said.stdout)
     trouble = failure(said)
     for text in filter(None, (said.stderr.rstrip(), trouble)):
         s.note(text)

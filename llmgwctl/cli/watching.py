@@ -175,10 +175,11 @@ async def _told(command: tuple[str, ...], transition: Transition) -> bool:
 
 def _line(transition: Transition, asked: Asked, *, dated: bool) -> str:
     from llmgwctl.render.text import clean
+    from llmgwctl.render.visible import dumps
 
     document = transition.document()
     if asked.json:
-        return json.dumps(document, ensure_ascii=False)
+        return dumps(document)
     when = f"{document['at']} " if dated else ""
     return f"{when}{transition.severity}: {clean(transition.text)}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
 from llmgwctl.model.fabric import FabricMap
@@ -10,6 +9,7 @@ from llmgwctl.model.host import Snapshot
 from llmgwctl.model.replica import ReplicaState
 from llmgwctl.render import json as documents
 from llmgwctl.render.html import node_page, rack_page
+from llmgwctl.render.visible import dumps
 
 
 def site(
@@ -45,5 +45,5 @@ def site(
         yield f"nodes/{name}.html", page
     if doctor:
         yield "doctor.html", doctor
-    yield "api/v1/nvlink", json.dumps(documents.nvlink(fmap, snapshot), ensure_ascii=False) + "\n"
+    yield "api/v1/nvlink", dumps(documents.nvlink(fmap, snapshot)) + "\n"
     yield "metrics", metrics

@@ -37,10 +37,15 @@ def clean(text: str) -> str:
         text = text[:MAX_CELL] + "..."
     if text.isascii() and text.isprintable():
         return text
-    return "".join(c if unicodedata.category(c) not in _HIDDEN else _escaped(c) for c in text)
+    return "".join(escaped(c) if hidden(c) else c for c in text)
 
 
-def _escaped(c: str) -> str:
+def hidden(c: str) -> bool:
+    """Whether a character is not seen, or is obeyed: control, direction, no width, a stray byte, private use."""
+    return unicodedata.category(c) in _HIDDEN
+
+
+def escaped(c: str) -> str:
     named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
     code = ord(c)
     return named.get(c) or (
