@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,10 @@ def commands(block: str) -> list[str]:
 
 
 def settled(text: str) -> str:
-    """Without what differs from run to run: the time, and the loopback network that was free."""
+    """Without what differs from run to run: times, and the loopback network that was free."""
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "2026-12-01T09:30:00Z", text)
     text = re.sub(r"\b127\.\d+\.(\d+\.\d+)", r"127.77.\1", text)
+    text = re.sub(r"(?m)(  ready  )(\d+s +)", lambda m: m[1] + "3s".ljust(len(m[2])), text)
     return "\n".join(line.rstrip() for line in text.splitlines())
 
 
@@ -58,6 +60,16 @@ async def test_commands_print_what_the_readme_says(tmp_path: Path, request: pyte
         README.write_text(text)
     for block, new in made.items():
         assert block == new
+
+
+def test_the_rack_that_is_shown_can_be_served() -> None:
+    """The command that serves it has the faults of the demo, and the rest finds its inventory."""
+    text = README.read_text().replace("\\\n", " ")
+    (line,) = re.findall(r"(?m)^llmgwctl rack .*$", text)
+    words = shlex.split(line)
+    assert tuple(v for w, v in pairwise(words) if w == "--fault") == FAULTS
+    assert f"export LLMGWCTL_INVENTORY={words[words.index('--dir') + 1]}/inventory.toml\n" in text
+    assert ". .venv/bin/activate\n" in text
 
 
 def test_the_two_commands_that_set_everything_up_are_targets() -> None:

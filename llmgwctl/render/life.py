@@ -20,7 +20,7 @@ def ps(states: Sequence[ReplicaState], look: Look = PLAIN, *, verbose: bool = Fa
     if not states:
         return "no replica runs, and nothing is claimed"
     heads = ("REPLICA", "STATE", "FOR", "ENDPOINT", "FABRIC", "TRANSPORT", "RANKS")
-    parts: list[RenderableType] = [table(heads, map(_row, states), keep=(0, 1, 2, 3))]
+    parts: list[RenderableType] = [table(heads, map(_row, states), keep=(0, 1, 2, 3, 4))]
     for state in states:
         if verbose or state.state != "ready" or state.changed:
             parts += _details(state)
@@ -31,7 +31,7 @@ def _row(r: ReplicaState) -> tuple[str | Text, ...]:
     word = f"{r.state} (stuck)" if r.stuck else r.state
     fabric = short_domain(r.fabric) or r.tier
     ranks = " ".join(f"{s.host}:{ranges(s.gpus) if s.gpus else '-'}" for s in r.shards)
-    over = r.proof or r.transport
+    over = r.transport if r.transport == "not proved" else r.proof or r.transport  # why not, stands with the details
     return (r.id, say(word, STYLES[r.state]), span(r.for_s), r.endpoint or "-", fabric or "-", over or "-", ranks)
 
 
@@ -65,6 +65,8 @@ def _details(r: ReplicaState) -> Iterator[RenderableType]:
     yield say(f"{r.id} is {r.state}{who}", "bold")
     rows = ((f"  rank {s.rank}", s.host, s.state, span(s.for_s), str(s.pid or "-"), s.why) for s in r.shards)
     yield table(("", "HOST", "STATE", "FOR", "PID", "WHY"), rows, keep=(0, 1, 2, 3))
+    if r.transport == "not proved" and r.proof:
+        yield say(f"  transport {r.proof}", "yellow")
     if todo := what_to_do(r):
         yield say(f"  {todo}")
 
