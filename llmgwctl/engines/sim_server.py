@@ -29,7 +29,6 @@ REQUIRED = {
     "single-host": (),
 }
 
-
 # Invented, in the shape that NCCL gives them: this engine computes nothing and opens no fabric.
 NCCL = {
     "nvlink": (
@@ -91,7 +90,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def check(args: argparse.Namespace) -> list[str]:
     """What is wrong with this shard's environment, in words; nothing: it could run."""
-    return list(_variables(args)) + list(_interface(args)) + list(_gpus(args))
+    return _variables(args) + _interface(args) + _gpus(args)
 
 
 def _variables(args: argparse.Namespace) -> list[str]:
@@ -122,7 +121,6 @@ def _gpus(args: argparse.Namespace) -> list[str]:
         return []
     command = ["nvidia-smi", "--query-gpu=index,uuid,compute_cap", "--format=csv,noheader"]
     try:
-        # stdin is /dev/null: a tool that asks gets no answer. The list is fixed: nothing of a stranger is run.
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as e:
         return ["the GPUs could not be listed: {}".format(e)]
@@ -355,10 +353,8 @@ def prompt_of(asked: dict[str, Any], chat: bool) -> str:
 
 
 def choice(text: str, chat: bool, reason: str | None, chunk: bool = False) -> dict[str, Any]:
-    made: dict[str, Any] = {"index": 0, "finish_reason": reason}
-    if not chat:
-        return dict(made, text=text)
-    return dict(made, **{"delta" if chunk else "message": {"role": "assistant", "content": text}})
+    said: Any = {"role": "assistant", "content": text} if chat else text
+    return {"index": 0, "finish_reason": reason, ("delta" if chunk else "message") if chat else "text": said}
 
 
 class Server(ThreadingHTTPServer):
@@ -420,9 +416,7 @@ def main(argv: list[str] | None = None) -> None:
         time.sleep(3600)
     wrong = check(args)
     if wrong:
-        for text in wrong:
-            print("sim: " + text, file=sys.stderr, flush=True)
-        leave(1)
+        sys.exit("\n".join("sim: " + text for text in wrong))
     say_nccl(args)
     if args.rank == 0:
         lead(args)
