@@ -285,3 +285,11 @@ async def test_restart_changed_replaces_what_runs_with_another_profile(cli: Cli)
     _, _, actions = await told(cli, "sim-small", "--restart-changed")
     assert actions == [("stop", "sim-small-0"), ("place", "sim-small-0")]
     assert (await until_ready(cli, "sim-small"))[1]["changed"] == []
+
+
+async def test_a_start_that_was_undone_is_not_remembered(cli: Cli) -> None:  # noqa: F811
+    """Else it would come back as unknown when one of its hosts is away."""
+    cli.change("[profiles.sim-small]\n", '[profiles.sim-small]\nargs = ["--refuse", "x"]\n')
+    assert (await cli("place", "sim-small"))[0] == 1
+    cli.rack.set("r1-t01", "refused")
+    assert (await cli.json("ps"))["replicas"] == []

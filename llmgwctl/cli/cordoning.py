@@ -251,12 +251,16 @@ async def stopped(s: Session, snapshot: Snapshot, r: ReplicaState) -> bool:
     from llmgwctl.cli.life import ours, tell_stopped
     from llmgwctl.launch.state import targets_of
     from llmgwctl.launch.stop import stop_replica
+    from llmgwctl.launch.witness import forget
 
     if not ours(s, r, snapshot, named=False):
         return False
     done: tuple[Stopped, ...] = await stop_replica(targets_of(snapshot, r), s.transport)
     tell_stopped(s, r, done)
-    return bool(done) and all(x.gone for x in done)
+    gone = bool(done) and all(x.gone for x in done)
+    if gone and len(done) == len(r.shards):
+        await forget(snapshot, r.id, r.launch, s.transport)
+    return gone
 
 
 async def placed_again(s: Session, r: ReplicaState) -> bool:

@@ -23,7 +23,7 @@ from llmgwctl.launch.prepare import Launch, prepare
 from llmgwctl.launch.secrets import secrets_of
 from llmgwctl.launch.stop import stop_replica
 from llmgwctl.launch.verify import PLANNED, silence, weaker
-from llmgwctl.launch.witness import remember
+from llmgwctl.launch.witness import remember, unsay
 from llmgwctl.model.errors import ContactLost, InventoryError, LlmgwError
 from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.model.launch import Operator
@@ -188,7 +188,11 @@ async def start_all(job: Job, made: Plan, snapshot: Snapshot, builds: Mapping[st
 async def _remembered(job: Job, snapshot: Snapshot, bringing: Sequence[Place]) -> None:
     """Elsewhere too, so that it is unknown and not forgotten when all its hosts are gone."""
     answering = [f.host for f in snapshot.hosts if f.life.ok]
-    await asyncio.gather(*(remember(p.prepared[0].spec, answering, job.session.transport) for p in bringing))
+
+    async def one(p: Place) -> None:
+        p.witnesses = await remember(p.prepared[0].spec, answering, job.session.transport)
+
+    await asyncio.gather(*map(one, bringing))
 
 
 def _place(job: Job, replica: ReplicaPlan, builds: Mapping[str, Build]) -> Place:
@@ -250,6 +254,9 @@ async def _undo(job: Job, touched: Sequence[Place]) -> None:
                 job.session.note(
                     clean(f"{x.target.replica} rank {x.target.rank} on {x.target.host.name} is left: {x.why}")
                 )
+        if all(x.gone for x in stopped):
+            first = p.prepared[0]
+            await unsay(p.witnesses, first.replica, first.launch.id, job.session.transport)
 
 
 async def begun_rows(job: Job, bringing: Sequence[Place]) -> list[dict[str, object]]:

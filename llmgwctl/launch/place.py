@@ -20,6 +20,7 @@ from llmgwctl.launch.verify import Proof, short_of, verify_transport
 from llmgwctl.launch.wait import Failed, Served, wait_ready, wait_started
 from llmgwctl.launch.watch import Death
 from llmgwctl.model.errors import ContactLost, LlmgwError, ShardFailed, Unreachable
+from llmgwctl.model.host import Host
 from llmgwctl.transport.base import Transport
 
 LAST_LINES = 20
@@ -78,6 +79,7 @@ class Place:
     timeout_s: float = 1800
     contact_s: float = 60
     silent: str = ""  # why the engine's log says nothing of the transport, when that is known before
+    witnesses: tuple[Host, ...] = ()  # hosts that were told of it
     require_transport: bool = False  # another transport than planned is a failure, and so is none that is proved
     say: Say = field(default=lambda _: None)
 

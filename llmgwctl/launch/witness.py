@@ -46,8 +46,11 @@ def witnesses(hosts: Iterable[Host], used: Sequence[str], pool: str) -> tuple[Ho
     return tuple(others[:WITNESSES])
 
 
-async def remember(spec: Mapping[str, object], answering: Iterable[Host], transport: Transport) -> None:
-    """Leave a note with witnesses among the hosts that answer. One that fails is no reason to fail anything."""
+async def remember(spec: Mapping[str, object], answering: Iterable[Host], transport: Transport) -> tuple[Host, ...]:
+    """Leave a note with witnesses among the hosts that answer, and say with which.
+
+    One that fails is no reason to fail anything.
+    """
     told = {"schema": SCHEMA, **{k: spec[k] for k in _KEYS if k in spec}}
     shards = spec.get("shards")
     used = [str(s.get("host")) for s in shards if isinstance(s, dict)] if isinstance(shards, list) else []
@@ -55,11 +58,17 @@ async def remember(spec: Mapping[str, object], answering: Iterable[Host], transp
     chosen = witnesses(answering, used, str(spec.get("pool", "")))
     data = json.dumps(told).encode()
     await _each(call(transport, host, "notes.sh", "put", name, stdin=data) for host in chosen)
+    return chosen
 
 
 async def forget(snapshot: Snapshot, replica: str, launch: str, transport: Transport) -> None:
     """Take the notes about a launch away from whoever has them."""
     await drop(snapshot, note_name(replica, launch), transport)
+
+
+async def unsay(hosts: Iterable[Host], replica: str, launch: str, transport: Transport) -> None:
+    """The same by the hosts that were told: a start that was undone leaves nothing to remember."""
+    await _each(call(transport, host, "notes.sh", "drop", note_name(replica, launch)) for host in hosts)
 
 
 async def drop(snapshot: Snapshot, name: str, transport: Transport) -> None:

@@ -22,10 +22,9 @@ RACK = nvl72(4, hgx=0)
 ARGS = "[profiles.sim-nvl]"
 
 
-def with_args(*words: str, **keys: object) -> tuple[str, str]:
-    """The inventory with arguments for sim-nvl's engine, and other keys of that profile."""
-    more = "".join(f"{k} = {json.dumps(v)}\n" for k, v in keys.items())
-    return (f"{ARGS}\n", f"{ARGS}\nargs = {json.dumps(list(words))}\n{more}")
+def with_args(*words: str) -> tuple[str, str]:
+    """The inventory with arguments for sim-nvl's engine."""
+    return (f"{ARGS}\n", f"{ARGS}\nargs = {json.dumps(list(words))}\n")
 
 
 @pytest.fixture(autouse=True)
@@ -208,7 +207,7 @@ def test_a_rank_that_dies_later_fails_the_replica_and_ensure_replaces_it(bed: Be
 
 
 def test_a_rank_that_ignores_term_is_killed_after_its_grace(bed: Bed):
-    placed(bed, change=with_args("--ignore-term", stop_grace_s=2))
+    placed(bed, change=with_args("--ignore-term"))
     done = ctl(bed, "stop", "sim-nvl-0")
     assert done.code == 0
     assert "had to be killed" in done.err
