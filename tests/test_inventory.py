@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from contextlib import suppress
 from pathlib import Path
@@ -205,6 +206,9 @@ REFUSED: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
     "newline in an argument": (profile('args = ["a\\nb"]\n'), 6, "profiles.big.args[0]", ("newline",)),
     "NUL in a variable": (profile('env = { A = "\\u0000" }\n'), 6, "profiles.big.env.A", ("NUL",)),
     "name of a variable": (profile('env = { "A-B" = "1" }\n'), 6, "profiles.big.env.A-B", ("environment variable",)),
+    "our own mark": (profile('env = { LLMGWCTL_SHARD = "1" }\n'), 6, "profiles.big.env.LLMGWCTL_SHARD", ("itself",)),
+    "our own root": (profile('env = { LLMGWCTL_ROOT = "1" }\n'), 6, "profiles.big.env.LLMGWCTL_ROOT", ("itself",)),
+    "what keeps our mark": (profile('env = { SPT_NOENV = "" }\n'), 6, "profiles.big.env.SPT_NOENV", ("itself",)),
     "number for a variable": (profile("env.A = 1\n"), 6, "profiles.big.env.A", ("valid string", "the number 1")),
     "a key for the path of a key": (
         profile('api_key_file = "sk-abcdefghijkl"\n'),
@@ -582,3 +586,19 @@ def test_suppressions_name_checks_hosts_and_a_last_day() -> None:
         lines = text.format("LG701", first).splitlines()
         with pytest.raises(InventoryError, match=lacking):
             inventory("\n".join(line for line in lines if not line.startswith(lacking)))
+
+
+@pytest.mark.parametrize("kind", ["writable", "foreign"])
+def test_an_inventory_that_somebody_left_here_is_not_taken_unasked(tmp_path, kind):
+    """A folder may be anybody's, and an inventory says what is started where: then it has to be named."""
+    here = tmp_path / "inventory.toml"
+    here.write_text(ONE)
+    if kind == "writable":
+        here.chmod(0o666)
+    elif os.geteuid() == 0:
+        os.chown(here, 65534, 65534)
+    else:
+        pytest.skip("needs root to give a file away")
+    with pytest.raises(InventoryError, match="only when it is named"):
+        default_path(None, {}, tmp_path, tmp_path)
+    assert default_path(here, {}, tmp_path, tmp_path) == here

@@ -11,9 +11,12 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_life_state import facts, record, seen
 
 from llmgwctl import cli
 from llmgwctl.cli.common import out_json
+from llmgwctl.launch.state import replicas
+from llmgwctl.render import life
 from llmgwctl.render.text import clean
 from llmgwctl.render.visible import dumps, lines, shown
 
@@ -88,6 +91,14 @@ def test_raw_answers(monkeypatch, tmp_path, terminal):
     assert cli.main(["--from", str(tmp_path), "probe", "n1", "--raw", "nvidia-smi-q"]) in (0, 3)
     said = stream.getvalue()
     assert said == ("x\\x1b]0;evil\\x07\n\ty\\u202e\n" if terminal else "x\x1b]0;evil\x07\n\ty\u202e\n")
+
+
+def test_replicas_are_told_without_escapes_of_ours():
+    """A line break of ours is one: only a host's stands as an escape."""
+    failed = facts("n0", [record(0, "exited")]), facts("n1", [record(1)])
+    said = life.ps(replicas(seen(*failed)))
+    assert "p-0 is failed" in said
+    assert "\\n" not in said
 
 
 def test_cells_are_clean():

@@ -80,6 +80,13 @@ def variable(text: str) -> str:
     return text
 
 
+def engine_variable(text: str) -> str:
+    """One that a profile may set. Ours say which launch a process is of: with another's, it would be ended as that."""
+    if text.startswith("LLMGWCTL_") or text == "SPT_NOENV":
+        raise ValueError(f"{text} is set by llmgwctl itself, which knows its processes by it")
+    return variable(text)
+
+
 def key_file(text: str) -> str:
     """The key itself is never in the inventory, and a message about it must not print it."""
     if _SECRET.fullmatch(text):
@@ -210,7 +217,7 @@ class ProfileTable(Table):
     api_key_env: Annotated[str, AfterValidator(variable)] | None = None
     container: ContainerTable | None = None
     args: list[Line] = []
-    env: dict[Annotated[str, AfterValidator(variable)], Line] = {}
+    env: dict[Annotated[str, AfterValidator(engine_variable)], Line] = {}
 
 
 class Suppress(Table):
