@@ -46,7 +46,7 @@ bench-plan: setup
 	$(BIN)/python tests/bench/plan.py
 
 soak: setup
-	$(BIN)/python -m pytest -m soak --override-ini addopts='-ra --strict-markers'
+	LLMGW_E2E=1 $(BIN)/python -m pytest -m soak --override-ini addopts='-ra --strict-markers'
 
 fuzz: setup
 	$(BIN)/python tests/fuzz/run.py
