@@ -262,6 +262,14 @@ async def test_where_most_hosts_are_dark_nothing_is_done(cli: Cli) -> None:  # n
     assert (await cli.json("ps"))["replicas"] == []
 
 
+async def test_it_counts_on_all_hosts_or_not_at_all(cli: Cli) -> None:  # noqa: F811
+    """With a part of them a replica on another would be missing, and doubled."""
+    for some in (("-w", "r1-t01"), ("--pool", "default")):
+        code, _, err = await cli("ensure", "sim-small", *some)
+        assert code == 2
+        assert "neither -w nor --pool" in err
+
+
 async def test_restart_takes_the_profile_as_it_is_now(cli: Cli) -> None:  # noqa: F811
     """Under its name; a profile that is gone from the inventory is an error before anything is stopped."""
     assert (await cli("place", "sim-small"))[0] == 0

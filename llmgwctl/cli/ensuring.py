@@ -25,7 +25,7 @@ from llmgwctl.launch.remote import call
 from llmgwctl.launch.state import targets_of
 from llmgwctl.launch.stop import stop_replica
 from llmgwctl.launch.witness import drop, forget, remember
-from llmgwctl.model.errors import ContactLost, LlmgwError, NoPlacement
+from llmgwctl.model.errors import ContactLost, LlmgwError, NoPlacement, UsageError
 from llmgwctl.model.host import Host, Snapshot
 from llmgwctl.model.profile import Profile
 from llmgwctl.model.replica import ReplicaState
@@ -62,6 +62,8 @@ class Report:
 
 
 async def ensure(asked: Asked, names: Sequence[str], *, dry_run: bool, restart_changed: bool) -> None:
+    if asked.hosts is not None or asked.pool is not None:
+        raise UsageError("ensure counts what runs on all hosts: it takes neither -w nor --pool (name the PROFILEs)")
     async with session(asked) as s:
         profiles = [s.inventory.profile(n) for n in names] or list(s.inventory.profiles.values())
         with alone(s) as free:
