@@ -253,8 +253,8 @@ kill_rest() {
             none=$((none + 1))
         else
             none=0 tries=$((tries + 1))
-            # shellcheck disable=SC2086 # a list of pids
-            kill -s KILL $rest 2>/dev/null && printf 'killed\t%s\n' $rest
+            # One by one: among them may be one that is gone by now.
+            for pid in $rest; do kill -s KILL "$pid" 2>/dev/null && printf 'killed\t%s\n' "$pid"; done
             sleep 0.2
         fi
     done
