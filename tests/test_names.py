@@ -15,9 +15,7 @@ def test_names(text):
     assert is_address(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["", ".", "..", "-x", "a b", "a/b", "a\n", "x[1-9]", "@a", "é", "a" * 254, "\x1b"]
-)
+@pytest.mark.parametrize("text", ["", ".", "..", "-x", "a b", "a/b", "a\n", "x[1-9]", "@a", "é", "a" * 254, "\x1b"])
 def test_what_is_no_name(text):
     assert not is_name(text)
 
