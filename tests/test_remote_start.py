@@ -245,7 +245,7 @@ def test_logs_are_framed_by_the_callers_word(host):
     until(lambda: all((directory(p) / f"cmd.{i}/log").exists() for i in (0, 1)))
     until(lambda: "real" in (directory(p) / "cmd.1/log").read_text())
     said = run_script(host, "logs.sh", "tail", *words(p), "s3cret", "1000").stdout
-    assert said.count("\ns3cret ") == 3
+    assert said.count("\ns3cret ") == 4  # the clock of the host, both commands, the supervisor
     assert "\ns3cret two 5\nreal\n" in said
 
 
