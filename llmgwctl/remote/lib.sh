@@ -144,9 +144,11 @@ find_claims() {
 make_claims() {
     find_claims && return 0
     for claims in "$claims_first" "$claims_second"; do
-        mkdir -m 1777 "$claims" 2>/dev/null && return 0
+        mkdir -m 1777 "$claims" 2>/dev/null
+        # Somebody may have made it since we looked: to go on to the second place then would be two locks for one GPU.
+        find_claims && return 0
     done
-    find_claims
+    return 1
 }
 
 check_claims() {
