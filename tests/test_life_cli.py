@@ -24,7 +24,13 @@ class Cli:
 
     async def begin(self, *words: str) -> asyncio.subprocess.Process:
         argv = (sys.executable, "-m", "llmgwctl", "-i", str(self.rack.inventory), *words)
-        env = {**os.environ, "HOME": str(self.home), "XDG_STATE_HOME": str(self.home), "NO_COLOR": "1"}
+        env = {
+            **os.environ,
+            "HOME": str(self.home),
+            "XDG_STATE_HOME": str(self.home),
+            "NO_COLOR": "1",
+            "COLUMNS": "160",
+        }
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(*argv, env=env, stdout=pipe, stderr=pipe)
 
