@@ -44,10 +44,8 @@ def test_a_demo_that_is_ended_leaves_nothing(tmp_path: Path, number: str, after:
         demo.send_signal(getattr(signal, number))
         _, said = demo.communicate(timeout=60)
     if number != "SIGKILL":
-        assert (demo.returncode, said.splitlines()[-1]) == (
-            130,
-            "llmgwctl: the demo was interrupted; no process and no file of it is left",
-        )
+        assert demo.returncode in (130, -signal.SIGINT)  # which a shell tells as 130 too
+        assert said.splitlines()[-1] == "llmgwctl: the demo was interrupted; no process and no file of it is left"
         assert not [f for f in tmp_path.rglob("*") if f.is_file()]
     until = time.monotonic() + 40
     while living(tmp_path) and time.monotonic() < until:
