@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: setup demo test check lint types shell real real-llama real-setup soak bench-plan fuzz screenshots clean
+.PHONY: setup demo test check lint types shell real real-llama real-setup soak bench-growth fuzz screenshots clean
 
 setup: .venv/.done
 
@@ -42,8 +42,8 @@ real: setup
 real-llama: setup
 	LLMGW_REAL_REQUIRED=1 $(BIN)/python -m pytest -m real --override-ini addopts='-ra --strict-markers' tests/real/test_llamacpp.py
 
-bench-plan: setup
-	$(BIN)/python tests/bench/plan.py
+bench-growth: setup
+	$(BIN)/python tests/bench/growth.py
 
 soak: setup
 	LLMGW_E2E=1 $(BIN)/python -m pytest -m soak --override-ini addopts='-ra --strict-markers'

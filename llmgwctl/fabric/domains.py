@@ -84,7 +84,7 @@ def _places(facts: HostFacts) -> list[tuple[str, str]]:
 def _domain(
     domain_id: str, pair: Pair | None, members: Sequence[HostFacts], of_rack: Mapping[str, list[HostFacts]]
 ) -> Domain:
-    hosts = tuple(_tray(f) for f in sorted(members, key=_physical))
+    hosts = tuple(tray for _, tray in sorted((_physical(f) for f in members), key=lambda placed: placed[0]))
     racks = Counter(f.host.rack for f in members if f.host.rack)
     chassis = tuple(sorted({c for f in members if (c := chassis_of(f))}))
     here = {h.name for h in hosts}
@@ -110,12 +110,12 @@ def _tray(facts: HostFacts) -> DomainHost:
     )
 
 
-def _physical(facts: HostFacts) -> tuple[str, int, int, str]:
-    """Platform Info first, then the place in the inventory, then the name."""
+def _physical(facts: HostFacts) -> tuple[tuple[str, int, int, str], DomainHost]:
+    """A tray and where it stands: by Platform Info first, then by its place in the inventory, then by its name."""
     tray = _tray(facts)
     place = tray.tray if tray.tray is not None else tray.slot
     known = place if place is not None else 1 << 16
-    return (chassis_of(facts) or "", known, facts.host.order, facts.host.name)
+    return (chassis_of(facts) or "", known, facts.host.order, facts.host.name), tray
 
 
 def _partitions(made: list[Domain]) -> tuple[Domain, ...]:

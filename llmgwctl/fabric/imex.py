@@ -35,15 +35,12 @@ def view(facts: HostFacts) -> ImexView:
 
 
 def _from_table(imex: Imex, table: ImexTable, mine: frozenset[str], channels: frozenset[int]) -> ImexView:
-    resolved = {line: frozenset(found) | {line} for line, found in imex.node_addresses}
-
-    def addresses(host: str) -> frozenset[str]:
-        return resolved.get(host, frozenset({host}))
-
-    own = next((n for n in table.nodes if addresses(n.host) & mine), None)
+    resolved = {line: sorted({line, *found}) for line, found in imex.node_addresses}
+    rows = [(n, resolved.get(n.host) or [n.host]) for n in table.nodes]
+    own = next((n for n, addresses in rows if not mine.isdisjoint(addresses)), None)
     if own is None:
         return ImexView(mine, channels=channels, why_unknown="this host is not in its own IMEX node list")
-    cells = [(a, table.cells.get((own.index, n.index), "I")) for n in table.nodes for a in sorted(addresses(n.host))]
+    cells = [(a, table.cells.get((own.index, n.index), "I")) for n, addresses in rows for a in addresses]
     connected = frozenset(a for a, cell in cells if cell == "C")
     return ImexView(mine, connected, tuple(cells), own.version, channels)
 
@@ -58,9 +55,9 @@ def apart(a: ImexView, b: ImexView, name_a: str, name_b: str) -> str | None:
     for view_, name in ((a, name_a), (b, name_b)):
         if view_.why_unknown:
             return f"IMEX of {name}: {view_.why_unknown}"
-    if not b.addresses & a.connected:
+    if b.addresses.isdisjoint(a.connected):
         return f"IMEX: {name_a} reports {_token(a, b)} to {name_b}"
-    if not a.addresses & b.connected:
+    if a.addresses.isdisjoint(b.connected):
         return f"IMEX: {name_b} reports {_token(b, a)} to {name_a}"
     if a.version != b.version:
         return f"IMEX versions differ: {name_a} {a.version or '?'}, {name_b} {b.version or '?'}"

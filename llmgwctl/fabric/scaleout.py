@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from llmgwctl.fabric.linked import Linked
 from llmgwctl.model.fabric import DeclaredFabric, RailPort, ScaleOut
 from llmgwctl.model.host import HostFacts
 from llmgwctl.model.network import Hca, Network, Port
@@ -27,10 +28,11 @@ class HostPorts:
 def compute_ports(facts: HostFacts, only: tuple[str, ...] = ()) -> HostPorts:
     """FABRIC rules: never NVSwitch management functions, nor what carries the way in; `only`: the operator's list."""
     hcas = facts.hcas.value or ()
+    way_in = _way_in(facts.network.value) if hcas and not only and facts.network.value else frozenset()
     kept: list[tuple[Hca, Port]] = []
     dropped: list[tuple[str, str]] = []
     for hca in hcas:
-        why = _not_declared(hca, only) if only else _not_compute(hca, hcas, facts)
+        why = _not_declared(hca, only) if only else _not_compute(hca, hcas, facts, way_in)
         active = [p for p in hca.ports if p.active]
         if why is None and not active:
             states = ", ".join(f"port {p.number} {p.state}" for p in hca.ports) or "no port"
@@ -46,7 +48,7 @@ def _not_declared(hca: Hca, only: tuple[str, ...]) -> str | None:
     return None if hca.name in only else "not among the declared hcas of its fabric"
 
 
-def _not_compute(hca: Hca, all_hcas: Sequence[Hca], facts: HostFacts) -> str | None:
+def _not_compute(hca: Hca, all_hcas: Sequence[Hca], facts: HostFacts, way_in: frozenset[str]) -> str | None:
     if hca.switch_management:
         return "NVSwitch management function (SW_MNG), carries no data"
     if hca.switch_management is None and _may_be_bridge(hca, all_hcas, facts):
@@ -57,7 +59,7 @@ def _not_compute(hca: Hca, all_hcas: Sequence[Hca], facts: HostFacts) -> str | N
         return "bonded: usually the storage or management pair"
     if hca.bridged:
         return "its network device belongs to a bridge"
-    if facts.network.value and set(hca.netdevs) & _way_in(facts.network.value):
+    if not way_in.isdisjoint(hca.netdevs):
         return "carries the default route or the SSH address"
     return None
 
@@ -70,10 +72,11 @@ def _may_be_bridge(hca: Hca, all_hcas: Sequence[Hca], facts: HostFacts) -> bool:
     return sum(h.system_guid == hca.system_guid for h in all_hcas) >= BRIDGE_FUNCTIONS
 
 
-def _way_in(network: Network) -> set[str]:
-    found = {r.interface for r in network.routes if r.to in ("0.0.0.0/0", "::/0")}
+def _way_in(network: Network) -> frozenset[str]:
+    """Interfaces of the default route and of the SSH address."""
+    found = frozenset(r.interface for r in network.routes if r.to in ("0.0.0.0/0", "::/0"))
     ssh = network.interface_with(network.reached_at)
-    return found | ({ssh.name} if ssh else set())
+    return found | {ssh.name} if ssh else found
 
 
 def _majority(kept: list[tuple[Hca, Port]], dropped: list[tuple[str, str]]) -> HostPorts:
@@ -148,47 +151,43 @@ def _infiniband(rest: dict[str, HostPorts], facts: dict[str, HostFacts]) -> list
     """Same subnet prefix and subnet manager, within one pool: probable, since nearly every fabric says fe80 and 1."""
     groups: dict[tuple[str, str, int], dict[str, tuple[RailPort, ...]]] = {}
     for name, ports in rest.items():
-        keys = Counter((p.subnet_prefix, p.sm_lid) for _, p in ports.kept if _ib_usable(p))
-        if not keys:
-            continue
-        prefix, sm_lid = max(keys.items(), key=lambda kv: (kv[1], str(kv[0])))[0]
-        mine = tuple(
-            RailPort(h.name, p.number)
-            for h, p in ports.kept
-            if _ib_usable(p) and (p.subnet_prefix, p.sm_lid) == (prefix, sm_lid)
-        )
-        groups.setdefault((facts[name].host.pool, str(prefix), sm_lid or 0), {})[name] = mine
+        on: dict[tuple[str, int], list[RailPort]] = defaultdict(list)
+        for h, p in ports.kept:
+            if subnet := _ib_subnet(p):
+                on[subnet].append(RailPort(h.name, p.number))
+        if on:
+            prefix, sm_lid = max(on, key=lambda subnet: (len(on[subnet]), str(subnet)))
+            groups.setdefault((facts[name].host.pool, prefix, sm_lid), {})[name] = tuple(on[prefix, sm_lid])
     return [
         ScaleOut(f"ib:{prefix.replace(':', '')}.{sm_lid}@{pool}", "InfiniBand", "probable", pool, members)
         for (pool, prefix, sm_lid), members in sorted(groups.items())
     ]
 
 
-def _ib_usable(port: Port) -> bool:
-    return port.link_layer == "InfiniBand" and bool(port.sm_lid) and port.subnet_prefix is not None
+def _ib_subnet(port: Port) -> tuple[str, int] | None:
+    """(subnet prefix, LID of its subnet manager); None where the port has either not."""
+    prefix = port.subnet_prefix if port.link_layer == "InfiniBand" and port.sm_lid else None
+    return (prefix, port.sm_lid) if prefix is not None and port.sm_lid else None
 
 
 def _roce(
     rest: dict[str, HostPorts], facts: dict[str, HostFacts], dropped: dict[str, tuple[tuple[str, str], ...]]
 ) -> list[ScaleOut]:
     """Hosts of one pool that share at least one rail, each rail named by its subnet."""
-    groups: list[tuple[str, set[str], dict[str, tuple[RailPort, ...]]]] = []
+    rails_of: dict[str, tuple[RailPort, ...]] = {}
+    touching = Linked[tuple[str, str]]()
     for name, ports in rest.items():
         roce = [(h, p) for h, p in ports.kept if p.link_layer == "Ethernet"]
         rails = _rails(ports, facts[name], "Ethernet")
         lost = {h.name for h, _ in roce} - {r.hca for r in rails}
         dropped[name] = (*dropped.get(name, ()), *((n, "no routable RoCE v2 address") for n in sorted(lost)))
-        if not rails:
-            continue
-        pool, mine = facts[name].host.pool, {r.rail for r in rails}
-        touching = [g for g in groups if g[0] == pool and g[1] & mine]
-        merged: tuple[str, set[str], dict[str, tuple[RailPort, ...]]] = (pool, set(mine), {})
-        for g in touching:
-            groups.remove(g)
-            merged = (pool, merged[1] | g[1], merged[2] | g[2])
-        merged[2][name] = rails
-        groups.append(merged)
+        if rails:
+            rails_of[name] = rails
+            touching.join([(facts[name].host.pool, r.rail) for r in rails])
+    groups: dict[tuple[str, str], dict[str, tuple[RailPort, ...]]] = defaultdict(dict)
+    for name, rails in rails_of.items():
+        groups[touching.first((facts[name].host.pool, rails[0].rail))][name] = rails
     return [
-        ScaleOut(f"roce:{min(rails)}@{pool}", "Ethernet", "probable", pool, members)
-        for pool, rails, members in sorted(groups, key=lambda g: (g[0], min(g[1])))
+        ScaleOut(f"roce:{rail}@{pool}", "Ethernet", "probable", pool, members)
+        for (pool, rail), members in sorted(groups.items())
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ from llmgwctl.fabric.imex import apart
 from llmgwctl.model.fabric import ScaleOut
 from llmgwctl.model.plan import Candidate, Tier
 from llmgwctl.placement.fleet import Fleet
+from llmgwctl.placement.neighbours import apart as not_joined
 
 SEARCH_STEPS = 20_000  # a domain whose IMEX pairs are broken at random; a whole one is found at once
 RDMA_MEMLOCK_BYTES = 1 << 30  # below a GiB ibv_reg_mr fails at once on any real model
@@ -185,8 +186,8 @@ def _of_fabric(fleet: Fleet, fabric: ScaleOut, eligible: Sequence[str]) -> tuple
         by_token[fleet.token(n)].append(n)
     options = []
     for names in by_token.values():
-        drivers = [fleet.driver(n) for n in names]
-        names.sort(key=lambda n: (_in_domain(fleet, n), -drivers.count(fleet.driver(n)), fleet.driver(n)))
+        drivers = Counter(map(fleet.driver, names))
+        names.sort(key=lambda n: (_in_domain(fleet, n), -drivers[fleet.driver(n)], fleet.driver(n)))
         hosts = _sharing_rails(fabric, names, need)
         if hosts:
             options.append(hosts)
@@ -245,7 +246,8 @@ def try_tcp(fleet: Fleet) -> Tried:
 
 
 def try_single(fleet: Fleet) -> Tried:
-    """One host: outside multi-host domains, then trays that the NVLink tier cannot use, then the fullest domain."""
+    """One host: outside multi-host domains, then trays that the NVLink tier cannot use, then the fullest domain; of
+    these one that still has NVLink neighbours, and of these the fullest."""
     able = [n for n in fleet.facts if fleet.fits(n, "single-host")]
     fitting = [n for n in able if fleet.http_port(n) is not None]
     words = {n: fleet.port_taken(n) for n in able if n not in fitting}
@@ -254,11 +256,18 @@ def try_single(fleet: Fleet) -> Tried:
         if verdict.domain and verdict.eligible and fleet.free(n):
             eligible_in[verdict.domain] += 1
 
-    def rank(name: str) -> tuple[int, int, int]:
+    def rank(name: str) -> tuple[int, int]:
         verdict = fleet.map.verdicts[name]
         kind = 0 if verdict.domain is None else 1 if verdict.reasons else 2
         crowd = eligible_in[verdict.domain] if verdict.domain and kind == 2 else 0
-        return (kind, crowd, len(fleet.free(name)))
+        return (kind, crowd)
 
-    best = min(fitting, key=rank, default=None)
+    ranks = {n: rank(n) for n in fitting}
+    first = min(ranks.values(), default=None)
+    best = min((n for n in fitting if ranks[n] == first), key=lambda n: _looseness(fleet, n), default=None)
     return Tried(Choice("single-host", "", (best,)) if best else None, (), words)
+
+
+def _looseness(fleet: Fleet, name: str) -> tuple[int, int]:
+    free = fleet.free(name)
+    return not_joined(fleet.facts[name], free, fleet.profile.gpus_per_node), len(free)

@@ -18,8 +18,8 @@ from llmgwctl.render.words import alike_for, out_of_domain
 
 __all__ = ["node_page", "rack_page"]
 
-FULL_DETAILS = 20  # racks; beyond that only hosts with a problem have their details in the page
-MAX_DETAILS = 400  # hosts with a problem, beyond twenty racks
+FULL_DETAILS = 360  # hosts, twenty racks of 18; beyond that only those with a problem have their details in the page
+MAX_DETAILS = 400  # hosts with a problem, in a large fleet
 MAX_TROUBLES = 200  # lines of the list on top
 MAX_RANGE = 160
 KINDS = {"out": "w", "slow": "d", "unknown": "k", "ok": "n"}
@@ -141,7 +141,7 @@ def _wrong(fmap: FabricMap, name: str) -> bool:
 
 def _troubles(fmap: FabricMap, snapshot: Snapshot, views: Sequence[RackView]) -> list[Trouble]:
     """What keeps hosts out, hosts that say the same on one line: of one rack, or in a large fleet of all racks."""
-    large = len(views) > FULL_DETAILS
+    large = len(snapshot.hosts) > FULL_DETAILS
     anchors = {t.name: v.anchor for v in views for t in v.trays if t.state != "elsewhere"}
     places = {f.host.name: anchors.get(f.host.name, _section(f)) for f in snapshot.hosts}
     said = (
@@ -216,8 +216,9 @@ def _details(
 ) -> tuple[dict[str, HostView], int]:
     """What the node pages say, folded in; and how many hosts with a problem had no room."""
     names = [n for d in fmap.domains for n in d.names] + [o.name for o in fmap.outside]
-    if len(views) > FULL_DETAILS:
+    large = len(names) > FULL_DETAILS
+    if large:
         troubled = with_problem(views) | {o.name for o in fmap.outside if _wrong(fmap, o.name)}
         names = [n for n in names if n in troubled]
-    kept = names[:MAX_DETAILS] if len(views) > FULL_DETAILS else names
+    kept = names[:MAX_DETAILS] if large else names
     return {n: host_view(facts[n], fmap, snapshot) for n in kept}, len(names) - len(kept)

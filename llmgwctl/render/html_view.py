@@ -91,17 +91,27 @@ def chips(report: GpuReport | None, busy: Mapping[str, str] | None = None) -> Ma
 
 @lru_cache(maxsize=4096)
 def _chips(shown: tuple[tuple[int, str, bool], ...], lost: int) -> Markup:
-    """Nearly all trays of a fleet look the same, so their markup is made once."""
+    """Nearly all trays of a fleet look the same, so their markup is made once; GPUs all alike are named in one go."""
     numbered = not lost and [i for i, _, _ in shown] == list(range(len(shown)))
+    kinds = {(state, busy) for _, state, busy in shown}
+    if numbered and len(shown) > 1 and len(kinds) == 1:
+        letters, label = _named(f"all {len(shown)} GPUs", *kinds.pop())
+        one = Markup('<i class="{}"></i>').format(letters)
+        return Markup('<span class="g c" role=img aria-label="{}">{}</span>').format(label, one * len(shown))
     parts = [_chip(f"GPU {i}", state, busy) for i, state, busy in shown]
     parts += [_chip("a GPU", "lost", False)] * lost
     return Markup('<span class="g{}">{}</span>').format(Markup(" c") if numbered else "", Markup("").join(parts))
 
 
 def _chip(who: str, state: str, busy: bool) -> Markup:
+    letters, label = _named(who, state, busy)
+    return Markup('<i role=img class="{}" aria-label="{}"></i>').format(letters, label)
+
+
+def _named(who: str, state: str, busy: bool) -> tuple[str, str]:
+    """The classes of a chip, and what a screen reader says of it."""
     letter, words = CHIPS[state]
-    label = f"{who} {words}{', has a shard' if busy else ''}"
-    return Markup('<i role=img class="{}{}" aria-label="{}"></i>').format(letter, " s" if busy else "", label)
+    return (f"{letter} s", f"{who} {words}, with a shard") if busy else (letter, f"{who} {words}")
 
 
 def tray(
