@@ -26,12 +26,13 @@ async def allow_list(asked: Asked) -> None:
 
 def requests(inventory: Inventory, host: Host) -> Iterator[tuple[str, tuple[Section, ...]]]:
     from llmgwctl.cli.reading import engine_sections
-    from llmgwctl.probe import FABRIC_SET, PROBES, engines, gpus, system
+    from llmgwctl.probe import FABRIC_SET, NEIGHBOURS, PROBES, engines, gpus, system
 
     extra = tuple(engine_sections(inventory)(host))
     life = [p for p in PROBES if p.field in ("system", "life")]
     for what, probes, more in (
         ("fabric set: nvlink, plan, metrics, ensure", FABRIC_SET, ()),
+        ("fabric set with topology: plan and ensure of parts of hosts", (*FABRIC_SET, *NEIGHBOURS), ()),
         ("full set: pages, doctor", PROBES, ()),
         ("full set with engines: probe, doctor", PROBES, extra),
         ("life: ps, logs, hosts --check", life, ()),

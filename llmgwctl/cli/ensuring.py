@@ -16,6 +16,7 @@ from llmgwctl.cli import preflight
 from llmgwctl.cli.common import Asked, Session, finish, look, out, out_json, session
 from llmgwctl.cli.life import find, ours, tell_stopped, tell_unseen
 from llmgwctl.cli.placing import Job, Wanted, begun_rows, job_of, logs_folder, plan_for, start_all
+from llmgwctl.cli.reading import neighbours
 from llmgwctl.launch.claim import ClaimHeld
 from llmgwctl.launch.ensure import BACK_OFF, Todo, back_off_of, decide, of_profile, to_judge
 from llmgwctl.launch.judge import judge
@@ -208,7 +209,7 @@ class _Work:
     async def _place(self, report: Report, ids: tuple[str, ...]) -> None:
         """One replica on facts of now: read, planned, claimed, looked at again, started."""
         job = replace(self._job(), wanted=Wanted(self.profile.name, 1, wait=False, ids=ids))
-        snapshot = await self.s.collect()
+        snapshot = await self.s.collect(extra=neighbours(self.profile))
         made = plan_for(job, snapshot)
         if not made.replicas:
             report.did("place", why=made.why_not, done=False, code=NO_PLACEMENT)

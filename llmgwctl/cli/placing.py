@@ -15,6 +15,7 @@ from secrets import token_hex
 from llmgwctl.cli import preflight
 from llmgwctl.cli.common import Asked, Session, finish, look, note, out, out_json, progress, session
 from llmgwctl.cli.planning import NO_PLACEMENT, launched, refuse_problems
+from llmgwctl.cli.reading import neighbours
 from llmgwctl.engines import engine_of
 from llmgwctl.engines.base import Build, Engine
 from llmgwctl.launch.claim import ClaimHeld
@@ -124,7 +125,7 @@ def read_api_key(profile: Profile) -> str:
 async def _begun(job: Job) -> tuple[Plan, list[Place]]:
     """Everything started, all replicas or none. A lost race, or facts that changed, mean reading and planning again."""
     for attempt in range(1, ATTEMPTS + 1):
-        snapshot = await job.session.collect()
+        snapshot = await job.session.collect(extra=neighbours(job.profile))
         made, builds = await _planned(job, snapshot)
         try:
             return made, await start_all(job, made, snapshot, builds)
@@ -223,7 +224,8 @@ async def _recheck(job: Job, made: Plan, snapshot: Snapshot, bringing: Sequence[
     """The chosen hosts once more, after the claim: the same facts give the same plan, so another plan is a change."""
     chosen = {s.host for r in made.replicas for s in r.shards}
     hosts = [f.host for f in snapshot.hosts if f.host.name in chosen]
-    fresh = {f.host.name: f for f in (await job.session.collect(hosts, doing="looking again")).hosts}
+    found = await job.session.collect(hosts, doing="looking again", extra=neighbours(job.profile))
+    fresh = {f.host.name: f for f in found.hosts}
     ours = {p.prepared[0].launch.id for p in bringing}
     rows = tuple(_without(fresh.get(f.host.name, f), ours) for f in snapshot.hosts)
     again = plan_for(job, Snapshot(snapshot.taken_at, rows))

@@ -87,6 +87,7 @@ async def _planned(asked: Asked, name: str, replicas: int | None) -> Planned:
     """Read the hosts, map them, place the profile, look at what it would meet there, translate it for its engine."""
     from llmgwctl.cli import preflight
     from llmgwctl.cli.fleet import mapped
+    from llmgwctl.cli.reading import neighbours
     from llmgwctl.engines import engine_of
     from llmgwctl.placement import plan as place
 
@@ -94,7 +95,7 @@ async def _planned(asked: Asked, name: str, replicas: int | None) -> Planned:
         wanted = s.inventory.profile(name)
         engine = engine_of(wanted.engine)
         refuse_problems(wanted, engine, s.inventory)
-        snapshot = await s.collect()
+        snapshot = await s.collect(extra=neighbours(wanted))
         made = place(mapped(s, snapshot), snapshot, wanted, engine.ports(wanted), replicas or wanted.replicas or 1)
         if not made.replicas:
             return made, {}, s.hosts, None
@@ -238,4 +239,6 @@ def _engine(engine: Engine) -> dict[str, object]:
         "gpuless": engine.gpuless,
         "uses_nccl": engine.uses_nccl,
         "package": main_name(engine),
+        "needs_build": engine.needs_build,
+        "least": engine.version.least if engine.version is not None else "",
     }

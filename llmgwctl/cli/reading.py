@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from llmgwctl.engines.base import Build, VersionProbe
     from llmgwctl.inventory import Inventory
     from llmgwctl.model.host import Host
+    from llmgwctl.model.profile import Profile
     from llmgwctl.probe.base import Section
 
 
@@ -37,6 +38,30 @@ def engine_sections(inventory: Inventory) -> Callable[[Host], Sequence[Section]]
         return tuple(engine_section(n, v, inventory.build_for(n, host)) for n, v in asked)
 
     return of
+
+
+def neighbours(profile: Profile) -> Callable[[Host], Sequence[Section]]:
+    """What a choice between the GPUs of a host needs beside the fabric set: NUMA nodes and the matrix of links. Where
+    a profile takes every GPU there is no choice, and nothing more is asked."""
+    from llmgwctl.probe import NEIGHBOURS
+
+    sections = tuple(s for p in NEIGHBOURS for s in p.sections)
+
+    def of(host: Host) -> Sequence[Section]:
+        return sections if host.pool == profile.pool and 0 < profile.gpus_per_node < _most_gpus(profile, host) else ()
+
+    return of
+
+
+def _most_gpus(profile: Profile, host: Host) -> int:
+    """How many GPUs a host may have, as far as is known before it is read."""
+    from llmgwctl.model.product import products_of
+    from llmgwctl.probe.gpus import MAX_GPUS
+
+    if host.expect.gpus is not None:
+        return host.expect.gpus
+    token = profile.gpu_class or host.expect.gpu
+    return max((n for p in products_of(token) for n in p.host_gpus), default=MAX_GPUS) if token else MAX_GPUS
 
 
 def saver(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Tier = Literal["nvlink", "scale-out", "tcp", "single-host"]
@@ -41,6 +41,7 @@ class ShardPlan:
     imex_channel: int | None = None
     in_domain: bool = False  # this host's GPUs are joined to some multi-host domain
     numa_nodes: tuple[int, ...] = ()
+    gpus_why: str = field(default="", compare=False)  # what joins them, in words: the same GPUs are the same shard
     notes: tuple[str, ...] = ()
 
 

@@ -92,3 +92,8 @@ def token_of(name: str) -> str:
     """The product token of a name; for a product that is not in the table, its name without the vendor."""
     known = product_of(name)
     return known.token if known else name.removeprefix("NVIDIA ").strip()
+
+
+def products_of(token: str) -> tuple[Product, ...]:
+    """All forms of a token: the plain row, and those of PCIe cards and the like."""
+    return tuple(p for p in PRODUCTS if p.token == token)

@@ -13,6 +13,7 @@ from llmgwctl.model.network import Hca, Port
 from llmgwctl.model.plan import ReplicaPlan, RoceRail, ShardPlan
 from llmgwctl.placement.address import Control, control, towards
 from llmgwctl.placement.fleet import Fleet
+from llmgwctl.placement.neighbours import Near, near, partly_joined, pick, reason
 from llmgwctl.placement.tiers import Choice, common_rails
 
 HCA_LIMIT = 32  # NCCL drops what stands behind the 32nd entry, silently
@@ -60,7 +61,8 @@ def _refused(facts: HostFacts, found: Control | None) -> Control:
 
 def _shard(fleet: Fleet, choice: Choice, rank: int, name: str, where: Control) -> ShardPlan:
     facts = fleet.facts[name]
-    gpus = pick_gpus(fleet.free(name), fleet.profile.gpus_per_node)
+    place = near(facts)
+    gpus = pick(place, fleet.free(name), fleet.profile.gpus_per_node)
     ports = _rail_ports(choice.scale_out, choice.hosts, name) if len(choice.hosts) > 1 else ()
     return ShardPlan(
         rank=rank,
@@ -74,20 +76,16 @@ def _shard(fleet: Fleet, choice: Choice, rank: int, name: str, where: Control) -
         roce=_roce(facts, ports) if choice.scale_out and choice.scale_out.kind == "Ethernet" else RoceRail(),
         imex_channel=_channel(fleet, choice) if choice.tier == "nvlink" else None,
         in_domain=any(g.fabric.pair for g in gpus) and fleet.map.verdicts[name].domain is not None,
-        numa_nodes=tuple(sorted({g.numa_node for g in gpus if g.numa_node is not None})),
-        notes=fleet.map.verdicts[name].notes,
+        numa_nodes=tuple(sorted({place.nodes[g.index] for g in gpus if g.index in place.nodes})),
+        gpus_why=reason(place, gpus, len(facts.gpus.value.gpus) if facts.gpus.value else 0),
+        notes=(*fleet.map.verdicts[name].notes, *_half_joined(fleet, place, gpus)),
     )
 
 
-def pick_gpus(free: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
-    """GPUs of one NUMA node where that many are free there (the tightest such node), else in index order."""
-    nodes: dict[int, list[Gpu]] = {}
-    for g in free:
-        if g.numa_node is not None:
-            nodes.setdefault(g.numa_node, []).append(g)
-    fitting = [gpus for gpus in nodes.values() if len(gpus) >= count]
-    chosen = min(fitting, key=len) if fitting else free
-    return tuple(chosen[:count])
+def _half_joined(fleet: Fleet, place: Near, gpus: Sequence[Gpu]) -> tuple[str, ...]:
+    if fleet.profile.tp < 2 or not partly_joined(place, gpus):
+        return ()
+    return ("NVLink does not join all of its GPUs: tensor parallelism takes PCIe between some",)
 
 
 def _rail_ports(fabric: ScaleOut | None, hosts: Sequence[str], name: str) -> tuple[RailPort, ...]:

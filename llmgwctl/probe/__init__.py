@@ -49,6 +49,8 @@ PROBES: tuple[Probe, ...] = (
     resources.PROBE,  # last, since a file system may not answer
 )
 FABRIC_SET: tuple[Probe, ...] = tuple(p for p in PROBES if p.fabric_set)
+NEIGHBOURS: tuple[Probe, ...] = (numa.PROBE, topology.PROBE)
+"""What a replica that takes a part of a host needs beside the fabric set."""
 
 
 def assemble(host: Host, outputs: dict[str, Output], taken_at: float, seconds: float) -> HostFacts:

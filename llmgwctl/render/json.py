@@ -121,6 +121,8 @@ def _shard(shard: ShardPlan, env: Sequence[EnvVar], commands: Sequence[Argv]) ->
         "interface": shard.interface,
         "gpus": list(shard.gpus),
         "gpu_uuids": list(shard.gpu_uuids),
+        "gpus_why": shard.gpus_why,
+        "numa_nodes": list(shard.numa_nodes),
         "hcas": list(shard.hcas),
         "imex_channel": shard.imex_channel,
         "env": {v.name: v.shown for v in env},

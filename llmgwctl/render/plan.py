@@ -139,7 +139,8 @@ def explained(made: Plan, hosts: Sequence[Host], look: Look = PLAIN) -> str:
     carries: dict[str, list[str]] = {}
     for replica in made.replicas:
         for shard in replica.shards:
-            what = f"rank {shard.rank} of {replica.id}, GPUs {ranges(shard.gpus) or 'none'}"
+            why = f" ({shard.gpus_why})" if shard.gpus_why else ""
+            what = f"rank {shard.rank} of {replica.id}, GPUs {ranges(shard.gpus) or 'none'}{why}"
             carries.setdefault(shard.host, []).append(what)
     left_out = {o.host: "; ".join(o.reasons) for o in made.left_out}
     eligible = {name: c.fabric for c in made.candidates for name in c.eligible}
