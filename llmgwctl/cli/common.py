@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -274,10 +275,18 @@ def open_transport(asked: Asked, inventory: Inventory) -> Transport:
         return bundle(asked.bundle)
     from llmgwctl.transport.ssh import Ssh
 
+    _collect_less_garbage()
+
     for file in () if asked.quiet else dict.fromkeys((inventory.ssh.identity_file, *_identities(inventory))):
         if file is not None and not Path(file).exists():
             note(f"identity_file {file} is not there: only other keys are offered")
     return Ssh(inventory.ssh)
+
+
+def _collect_less_garbage() -> None:
+    """What is loaded by now stays, and need not be looked through again for each few hundred objects of an answer."""
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 def _identities(inventory: Inventory) -> Iterator[str | None]:

@@ -21,7 +21,8 @@ from llmgwctl.transport.base import ForwardingRefused, Script
 from llmgwctl.transport.command import KILL_AFTER_S, boot, script_bytes
 from llmgwctl.transport.settings import SshSettings
 from llmgwctl.transport.ssh_exec import Finished, execute
-from llmgwctl.transport.ssh_login import Connection, Login
+from llmgwctl.transport.ssh_fast import Connection
+from llmgwctl.transport.ssh_login import Login
 from llmgwctl.transport.target import Resolver, Target
 
 # OpenSSH's MaxSessions is 10 a connection; forwarded TCP connections do not count.
@@ -54,7 +55,6 @@ class Ssh:
         self._resolver = Resolver(settings)
         self._login = Login(settings)
         self._links: dict[Target, _Link] = {}
-        self._handshakes = asyncio.Semaphore(settings.handshakes)
         self._in_flight = asyncio.Semaphore(settings.in_flight)
         _raise_file_limit(settings.in_flight)
 
@@ -136,18 +136,15 @@ class Ssh:
         return await asyncio.shield(link.task)
 
     async def _open(self, link: _Link, target: Target) -> Connection:
-        """First the way, then a turn: a host that held a turn while it waits for its jump host could block that one."""
+        """First the way, then the login: a host that had a turn while it waits for its jump host could block it."""
         jump = None
         if target.jump is not None:
             try:
                 jump = await self._connection(target.jump)
             except Unreachable as e:
                 raise Unreachable(f"{target.address}: the jump host is not reached: {e}", "jump-unreachable") from None
-        async with self._handshakes:
-            began = asyncio.get_running_loop().time()
-            conn = await self._login.connect(target, jump)
-            link.connect_s = asyncio.get_running_loop().time() - began
-            return conn
+        conn, link.connect_s = await self._login.connect(target, jump)
+        return conn
 
     async def _execute(self, host: Host, link: _Link, conn: Connection, script: Script, limit_s: float) -> Finished:
         body = script_bytes(script.name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import asyncssh
 
 from llmgwctl.model.errors import Unreachable
-from llmgwctl.transport.ssh_login import Connection
+from llmgwctl.transport.ssh_fast import Connection
 
 _OPEN_S = 30  # for sshd to start a session; nothing of ours has run before
 

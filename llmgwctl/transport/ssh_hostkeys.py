@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import asyncssh
 
 from llmgwctl.transport.known_hosts import HostKey, KnownHosts, Verdict
+from llmgwctl.transport.ssh_fast import lines_before_version, order_is_kept
 from llmgwctl.transport.target import Target
 
 _PLAIN = (
@@ -66,12 +67,18 @@ class HostKeyCheck(asyncssh.SSHClient):
         self.fingerprint = ""
         self.verdict: Verdict = "known"
         self.authenticating = False
+        self.spent_s = 0.0  # on the wire, without waiting for a turn
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
         self.conn = conn
 
     def begin_auth(self, username: str) -> None:
+        """The exchange is over, and nothing of ours has been said: the last moment to see that it was a good one."""
         self.authenticating = True
+        if self.conn is not None and not order_is_kept(self.conn):
+            cipher = self.conn.get_extra_info("recv_cipher")
+            why = f"it offers {cipher} without strict key exchange (CVE-2023-48795): update its sshd, or offer AES-GCM"
+            raise asyncssh.KeyExchangeFailed(why)
 
     def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
         self.shown = HostKey(key.algorithm.decode(), key.public_data)
@@ -92,8 +99,7 @@ class HostKeyCheck(asyncssh.SSHClient):
 
     @property
     def said_something(self) -> bool:
-        """Lines that are no SSH version. Private, and only for the wording: without it the words are less exact."""
-        return bool(getattr(self.conn, "_banner_lines", 0))
+        return lines_before_version(self.conn)
 
 
 def _imported(key: HostKey) -> asyncssh.SSHKey | None:

@@ -6,7 +6,10 @@ import asyncio
 import ipaddress
 import random
 import socket
-from dataclasses import dataclass, field
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import asyncssh
@@ -15,22 +18,14 @@ from llmgwctl.model.errors import Unreachable
 from llmgwctl.transport import ssh_errors
 from llmgwctl.transport.known_hosts import KnownHosts, append
 from llmgwctl.transport.settings import SshSettings
+from llmgwctl.transport.ssh_fast import Connection, Open, Own, Shared, opener
 from llmgwctl.transport.ssh_hostkeys import Approach, HostKeyCheck, first_approach, next_approach
 from llmgwctl.transport.ssh_keys import KeyRing, Keys
 from llmgwctl.transport.target import Target
 
-_CIPHERS = (  # AES-GCM first: a small packet costs six times less than with ChaCha20
-    "aes128-gcm@openssh.com",
-    "aes256-gcm@openssh.com",
-    "chacha20-poly1305@openssh.com",
-    "aes256-ctr",
-    "aes128-ctr",
-)
 _MAX_ADDRESSES = 4
 _MAX_APPROACHES = 4
-_KEEPALIVE_S = 15
-
-Connection = asyncssh.SSHClientConnection
+_JUMP_HANDSHAKES = 10  # through one jump host at a time: as many as a default MaxStartups never drops
 
 
 @dataclass(slots=True)
@@ -53,13 +48,39 @@ class _Dropped(Exception):
     """The server let go before the login began: worth one more try."""
 
 
-@dataclass(slots=True)
+class _Turns:
+    """Who may log in now. A name that is dialled and does not answer keeps nobody from a login."""
+
+    def __init__(self, handshakes: int) -> None:
+        self._dials = asyncio.Semaphore(4 * handshakes)
+        self._logins = asyncio.Semaphore(handshakes)
+        self._behind: dict[Target, asyncio.Semaphore] = {}
+
+    @asynccontextmanager
+    async def dial(self) -> AsyncIterator[None]:
+        async with self._dials:
+            yield
+
+    @asynccontextmanager
+    async def login(self, jump: Target | None) -> AsyncIterator[None]:
+        """First the narrow gate: who waits at the one of his jump host holds up nobody else."""
+        if jump is None:
+            async with self._logins:
+                yield
+        else:
+            async with self._behind.setdefault(jump, asyncio.Semaphore(_JUMP_HANDSHAKES)), self._logins:
+                yield
+
+
 class Login:
     """What logging in needs, the same for all hosts of a run: limits, keys, and one index for each set of files."""
 
-    settings: SshSettings
-    keys: Keys = field(default_factory=Keys)
-    _indexes: dict[tuple[str, ...], KnownHosts] = field(default_factory=dict)
+    def __init__(self, settings: SshSettings) -> None:
+        self.settings = settings
+        self.keys = Keys()
+        self._open: Open = opener()
+        self._turns = _Turns(settings.handshakes)
+        self._indexes: dict[tuple[str, ...], KnownHosts] = {}
 
     def known_hosts(self, files: tuple[str, ...]) -> KnownHosts:
         try:
@@ -69,12 +90,16 @@ class Login:
             raise Unreachable(f"{e.filename}: known_hosts cannot be read: {e.strerror}", "known-hosts-failed") from None
         return self._indexes[files]
 
-    async def connect(self, target: Target, jump: Connection | None) -> Connection:
-        """A connection that is logged in. Raises Unreachable with one named end state."""
+    async def connect(self, target: Target, jump: Connection | None) -> tuple[Connection, float]:
+        """A connection that is logged in, and the seconds that it took without waiting for a turn.
+
+        Raises Unreachable with one named end state.
+        """
         ring = await self._ring(target)
         known = self.known_hosts(target.known_hosts)
         accept_new = self.settings.host_key_policy == "accept-new" and bool(target.known_hosts)
         approach = first_approach(target, known)
+        spent_s = 0.0
         for _ in range(_MAX_APPROACHES):
             check = HostKeyCheck(target, known, accept_new=accept_new)
             try:
@@ -84,8 +109,9 @@ class Login:
                 if further is None:
                     raise ssh_errors.host_key_refused(check, e.reason) from None
                 approach = further
+                spent_s += check.spent_s
             else:
-                return self._learned(check, conn)
+                return self._learned(check, conn), spent_s + check.spent_s
         raise ssh_errors.host_key_refused(check, "no key that is known")
 
     async def _ring(self, target: Target) -> KeyRing:
@@ -124,23 +150,20 @@ class Login:
     async def _once(
         self, check: HostKeyCheck, approach: Approach, ring: KeyRing, jump: Connection | None
     ) -> Connection:
-        sock = None
-        if jump is None and not check.target.proxy_command:
-            sock = await dial(check.target, self.settings.connect_timeout_s)
-        try:
-            async with asyncio.timeout(self.settings.login_timeout_s):
-                return await self._handshake(check, approach, ring, sock, jump)
-        except (asyncssh.HostKeyNotVerifiable, Unreachable):
-            raise
-        except Exception as e:  # whatever a server makes asyncssh stumble over is that server's row
-            if ssh_errors.is_drop(e) and not check.authenticating:
-                raise _Dropped(e) from None
-            raise ssh_errors.cannot_log_in(check, e, ring.hints) from None
-        finally:
-            if sock is not None and (check.conn is None or check.conn.is_closed()):
-                sock.close()
+        if jump is not None or check.target.proxy_command:
+            async with self._turns.login(check.target.jump):
+                return await self._log_in(check, approach, ring, None, jump)
+        async with self._turns.dial():
+            with _clocked(check):
+                sock = await dial(check.target, self.settings.connect_timeout_s)
+            try:
+                async with self._turns.login(None):
+                    return await self._log_in(check, approach, ring, sock, None)
+            finally:
+                if check.conn is None or check.conn.is_closed():
+                    sock.close()
 
-    async def _handshake(
+    async def _log_in(
         self,
         check: HostKeyCheck,
         approach: Approach,
@@ -148,38 +171,29 @@ class Login:
         sock: socket.socket | None,
         jump: Connection | None,
     ) -> Connection:
-        """Every option of weight is said here: nothing is left to a configuration file that asyncssh would read."""
-        target = check.target
-        return await asyncssh.connect(
-            target.address if sock is None else "",
-            target.port if sock is None else (),
-            sock=sock,
-            tunnel=_Tunnel(jump, self.settings.connect_timeout_s) if jump is not None else None,
-            proxy_command=["/bin/sh", "-c", f"exec {target.proxy_command}"] if target.proxy_command else None,
-            config=None,
-            client_factory=lambda: check,
-            known_hosts=check.lists,
-            host_key_alias=approach.principal,
-            server_host_key_algs=approach.algorithms,
-            x509_trusted_certs=None,
-            x509_trusted_cert_paths=[],
-            username=target.user,
-            client_keys=ring.for_one_connection(),
-            agent_path=None,
-            agent_forwarding=False,
-            x11_forwarding=False,
-            preferred_auth="publickey",
-            password_auth=False,
-            kbdint_auth=False,
-            host_based_auth=False,
-            gss_host=None,
-            encryption_algs=list(_CIPHERS),
-            compression_algs=None,
-            connect_timeout=None,
-            login_timeout=self.settings.login_timeout_s * 2,  # ours is shorter and has a name
-            keepalive_interval=_KEEPALIVE_S,
-            encoding=None,
-        )
+        shared = Shared(check.target.user, ring, tuple(approach.algorithms), self.settings.login_timeout_s * 2)
+        tunnel = _Tunnel(jump, self.settings.connect_timeout_s) if jump is not None else None
+        command = check.target.proxy_command
+        proxy = ["/bin/sh", "-c", f"exec {command}"] if command else None
+        try:
+            with _clocked(check):
+                async with asyncio.timeout(self.settings.login_timeout_s):  # shorter than asyncssh's, and has a name
+                    return await self._open(shared, Own(check, approach.principal, sock, tunnel, proxy))
+        except (asyncssh.HostKeyNotVerifiable, Unreachable):
+            raise
+        except Exception as e:  # whatever a server makes asyncssh stumble over is that server's row
+            if ssh_errors.is_drop(e) and not check.authenticating:
+                raise _Dropped(e) from None
+            raise ssh_errors.cannot_log_in(check, e, ring.hints) from None
+
+
+@contextmanager
+def _clocked(check: HostKeyCheck) -> Iterator[None]:
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        check.spent_s += time.monotonic() - began
 
 
 async def dial(target: Target, limit_s: float) -> socket.socket:
