@@ -164,9 +164,22 @@ def test_a_rack_that_dropped_at_once_is_still_there():
     assert any("dark" in a.get("class", "").split() for t, a in said.tags if t == "section")
 
 
+def test_a_rack_of_which_no_tray_answers_is_drawn_dark():
+    """In its place, with why each tray is missing; a group of hosts that need not be a domain is only listed."""
+    dead = {n: unreachable(f) for n, f in rack(3, "r2", OTHER_UUID, net=2).items()}
+    lone = {n: unreachable(replace(f, host=replace(f.host, rack="x"))) for n, f in hgx(2).items()}
+    said = page(snapshot(rack(3), dead, lone))
+    assert [n for n in said.trays if n.startswith("r2-")] == list(dead)
+    assert all("missing: not reachable: connection refused" in said.trays[n] for n in dead)
+    assert "5 not reachable" in said.text
+    assert "2 racks" in said.text
+    assert "0 of 3 trays joined · 0 of 12 GPUs · 0 eligible" in said.text
+    assert ("section", "rk bad dark") in [(t, a.get("class")) for t, a in said.tags]
+
+
 def test_hosts_that_do_not_answer_are_never_left_out():
-    """Not in a rack that is dead altogether either."""
-    hosts = {n: unreachable(f) for n, f in rack(3).items()}
+    """Not where all of them are dead either."""
+    hosts = {n: unreachable(f) for n, f in hgx(3).items()}
     said = page(snapshot(hosts))
     assert set(said.trays) == set(hosts)
     assert "3 not reachable" in said.text

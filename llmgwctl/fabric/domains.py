@@ -33,8 +33,10 @@ def domains(snapshot: Snapshot) -> tuple[Domain, ...]:
         _domain(f"nvl:{uuid}.{clique}", (uuid, clique), members, of_rack) for (uuid, clique), members in joined.items()
     ]
     made += [_domain(key, None, members, of_rack) for key, members in lost.items()]
+    seen = {n for d in made for n in (*d.names, *d.missing)}
+    made += [_dark(rack, mates) for rack, mates in of_rack.items() if rack and _is_dark(mates, seen)]
     order = {f.host.name: i for i, f in enumerate(snapshot.hosts)}
-    made.sort(key=lambda d: min(order[n] for n in d.names))
+    made.sort(key=lambda d: min(order[n] for n in d.names or d.missing))
     return _partitions(made)
 
 
@@ -94,6 +96,16 @@ def _domain(
     expected = sum(f.host.expect.domain is not False for f in mates) if racks else None
     uuid, clique = pair or (None, None)
     return Domain(domain_id, uuid, clique, rack, chassis, hosts, missing, expected)
+
+
+def _is_dark(mates: Sequence[HostFacts], seen: set[str]) -> bool:
+    """A rack that the inventory expects to be a domain, and of which no tray told anything: it is there all the same."""
+    return any(f.host.expect.domain for f in mates) and not any(f.gpus.ok or f.host.name in seen for f in mates)
+
+
+def _dark(rack: str, mates: Sequence[HostFacts]) -> Domain:
+    expected = sum(f.host.expect.domain is not False for f in mates)
+    return Domain(f"rack:{rack}", None, None, rack, (), (), tuple(f.host.name for f in mates), expected)
 
 
 def _tray(facts: HostFacts) -> DomainHost:

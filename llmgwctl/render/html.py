@@ -112,7 +112,7 @@ def node_page(
 
 def _title(views: Sequence[RackView]) -> str:
     bad = sum(v.state != "ok" for v in views)
-    return f"NVLink: {len(views)} racks" + (f", {bad} to look at" if bad else "")
+    return f"NVLink: {len(views)} rack{'' if len(views) == 1 else 's'}" + (f", {bad} to look at" if bad else "")
 
 
 def _age(snapshot: Snapshot, made_at: float | None) -> str:
