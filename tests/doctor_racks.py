@@ -8,6 +8,7 @@ from facts import hgx, rack, roce_hca, snapshot
 
 from llmgwctl.doctor import diagnose
 from llmgwctl.fabric import fabric_map
+from llmgwctl.model.condition import Condition, PcieLink, PowerLimits
 from llmgwctl.model.finding import Report
 from llmgwctl.model.gpu import GpuProcess
 from llmgwctl.model.host import Expect, HostFacts, Snapshot
@@ -17,6 +18,7 @@ from llmgwctl.model.machine import (
     Installed,
     KernelLine,
     KernelLog,
+    OwnName,
     Resources,
     Room,
     Versions,
@@ -27,6 +29,27 @@ from llmgwctl.probe.kernel_log import line_of
 
 Fleet = dict[str, HostFacts]
 DRIVER = "580.173.02"
+REASONS = (
+    "Idle",
+    "Applications Clocks Setting",
+    "SW Power Cap",
+    "HW Slowdown",
+    "HW Thermal Slowdown",
+    "HW Power Brake Slowdown",
+    "Sync Boost",
+    "SW Thermal Slowdown",
+    "Display Clock Setting",
+)
+RESTING = Condition(
+    performance_state="P0",
+    clock_reasons=tuple((name, name == "Idle") for name in REASONS),
+    pcie=PcieLink(5, 5, 16, 16),
+    power=PowerLimits(1200.0, 1200.0, 1200.0, 1200.0),
+    module_power=PowerLimits(2500.0, 2500.0, 2500.0, 2500.0),
+    channel_repair_pending=False,
+    tpc_repair_pending=False,
+    sram_threshold_exceeded=False,
+)
 MANAGER = FabricManager("loaded", "active", "running", "enabled", "success", 90_000.0, DRIVER, "present", 0, False, 4)
 
 
@@ -80,11 +103,12 @@ def _full(facts: HostFacts, way: str, links: int, speed: float, manager) -> Host
     rooms = tuple(
         Room(path, "ext4", 500_000, 400_000, 10**7, False) for path in ("/dev/shm", "/tmp", "/", "/var", "/home/ops")
     )
+    cards = tuple(replace(g, persistence=True, compute_mode="Default", condition=RESTING) for g in gpus)
+    name = OwnName(facts.host.name, (facts.network.value.reached_at,))
+    settings = (("numa_balancing", "0"), ("governor", "performance"))
     return replace(
         facts,
-        gpus=ok(
-            replace(facts.gpus.value, gpus=tuple(replace(g, persistence=True, compute_mode="Default") for g in gpus))
-        ),
+        gpus=ok(replace(facts.gpus.value, gpus=cards)),
         hcas=ok(hcas),
         network=ok(replace(facts.network.value, listening=(22,))),
         system=ok(system),
@@ -94,7 +118,7 @@ def _full(facts: HostFacts, way: str, links: int, speed: float, manager) -> Host
         fabric_manager=manager,
         processes=ok(()),
         kernel_log=ok(KernelLog((), "journalctl")),
-        resources=ok(Resources((), 900_000, 800_000, rooms, (("numa_balancing", "0"), ("governor", "performance")))),
+        resources=ok(Resources((), 900_000, 800_000, rooms, settings, name)),
         clock=ok(Clock(0.002, 0.004)),
         versions=ok(Versions(DRIVER, DRIVER, DRIVER, True, "6.8.0", modules=(("nvidia", DRIVER),))),
         nccl=absent("no settings of NCCL outside the environment"),
@@ -153,6 +177,16 @@ def hca(index: int = 0, port: dict | None = None, **change):
         return tuple(made)
 
     return of
+
+
+def condition(index: int | None = None, **change):
+    """For `changed(gpus=...)`: fields of the condition of one GPU, or of all of them."""
+    return gpus(index, condition=replace(RESTING, **change))
+
+
+def clocks(*active: str) -> tuple[tuple[str, bool], ...]:
+    """Clocks Event Reasons of which these are active."""
+    return tuple((name, name in active) for name in REASONS)
 
 
 def process(pid: int = 4711, kind: str = "C") -> tuple[GpuProcess, ...]:

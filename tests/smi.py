@@ -31,6 +31,19 @@ TAGS = {
 }
 
 
+REASONS = {
+    "Idle": "gpu_idle",
+    "Applications Clocks Setting": "applications_clocks_setting",
+    "SW Power Cap": "sw_power_cap",
+    "HW Slowdown": "hw_slowdown",
+    "HW Thermal Slowdown": "hw_thermal_slowdown",
+    "HW Power Brake Slowdown": "hw_power_brake_slowdown",
+    "Sync Boost": "sync_boost",
+    "SW Thermal Slowdown": "sw_thermal_slowdown",
+    "Display Clock Setting": "display_clocks_setting",
+}
+
+
 def release(driver: str) -> tuple[int, int]:
     major, minor = driver.split(".")[:2]
     return int(major), int(minor)
@@ -75,6 +88,11 @@ class Card:
     chassis: str = "1820000000042"
     cliques: str | None = None
     addressing: str = "ATS"
+    active: tuple[str, ...] = ("Idle",)  # clocks event reasons
+    link: tuple[str, str, str, str] = ("5", "5", "16x", "16x")  # PCIe: generation, most, width, most
+    power: tuple[str, str, str, str] = ("1100.00 W", "1150.00 W", "1200.00 W", "1250.00 W")  # now, asked, default, max
+    repair: tuple[str, str] = ("No", "Yes")  # channel, TPC
+    threshold: str = "No"
 
     @property
     def bus(self) -> str:
@@ -151,11 +169,7 @@ def _body(driver, card, row, head) -> None:
         head(1, "GPU Reset Status")
         row(2, "Reset Required", "Yes" if card.recovery != "None" else "No")
         row(2, "Drain and Reset Recommended", "N/A")
-    head(1, "PCI")
-    row(2, "Bus Id", card.bus)
-    head(1, "Clocks Event Reasons")
-    row(2, "HW Slowdown", "Not Active")
-    row(3, "HW Thermal Slowdown", "Not Active")
+    _link_and_clocks(driver, card, row, head)
     head(1, "FB Memory Usage")
     row(2, "Total", card.total)
     row(2, "Reserved", "700 MiB")
@@ -172,16 +186,64 @@ def _body(driver, card, row, head) -> None:
     row(3, "DRAM Uncorrectable", card.uncorrectable)
     head(2, "Aggregate")
     row(3, "DRAM Uncorrectable", "77")
+    if version >= (535, 0):
+        row(3, "SRAM Threshold Exceeded", card.threshold)
+    if version >= (580, 0):
+        row(2, "Channel Repair Pending", card.repair[0])
+        row(2, "TPC Repair Pending", card.repair[1])
     head(1, "Remapped Rows")
     row(2, "Pending", "No")
     row(2, "Remapping Failure Occurred", "Yes" if card.place == 3 else "No")
     if version >= (615, 0):
         row(1, "Remapped Banks", "Function Not Found")
-    head(1, "GPU Memory Power Readings ")
-    row(2, "Average Power Draw", "N/A")
+    _power(driver, card, row, head)
     if version >= (525, 0):
         _fabric(driver, card, row, head)
     _processes(card, row, head)
+
+
+def _link_and_clocks(driver, card, row, head) -> None:
+    head(1, "PCI")
+    row(2, "Bus Id", card.bus)
+    head(2, "GPU Link Info")
+    head(3, "PCIe Generation")
+    row(4, "Max", card.link[1])
+    row(4, "Current", card.link[0])
+    if release(driver) >= (535, 0):
+        row(4, "Device Current", "1")
+        row(4, "Device Max", "6")
+    head(3, "Link Width")
+    row(4, "Max", card.link[3])
+    row(4, "Current", card.link[2])
+    row(1, "Performance State", "P0")
+    head(1, "Clocks Event Reasons" if release(driver) >= (535, 0) else "Clocks Throttle Reasons")
+    for name in REASONS:
+        depth = 3 if name in ("HW Thermal Slowdown", "HW Power Brake Slowdown") else 2
+        row(depth, name, "Active" if name in card.active else "Not Active")
+
+
+def _power(driver, card, row, head) -> None:
+    """R510 names them otherwise; R615 has three of them one level deeper."""
+    version, (now, asked, default, most) = release(driver), card.power
+    if version < (535, 0):
+        head(1, "Power Readings")
+        rows = ("Power Limit", asked), ("Default Power Limit", default), ("Enforced Power Limit", now)
+    else:
+        head(1, "GPU Power Readings")
+        rows = ("Current Power Limit", now), ("Requested Power Limit", asked), ("Default Power Limit", default)
+    deeper = version >= (615, 0)
+    if deeper:
+        head(2, "GPU Ceiling Power Limit")
+    for name, value in rows:
+        row(3 if deeper else 2, name, value)
+    row(2, "Max Power Limit", most)
+    if version >= (550, 0):
+        head(1, "GPU Memory Power Readings ")
+        row(2, "Average Power Draw", "N/A")
+    if version >= (535, 0):
+        head(1, "Module Power Readings")
+        for name in ("Current Power Limit", "Requested Power Limit", "Default Power Limit", "Max Power Limit"):
+            row(2, name, "N/A")
 
 
 def _mig_device(number: int, row, head) -> None:
@@ -274,12 +336,17 @@ def _xml_body(driver, card, tag, lines) -> None:
         tag("gpu_recovery_action", card.recovery)
     elif version >= (535, 0):
         block("gpu_reset_status", ("reset_required", "Yes" if card.recovery != "None" else "No"))
+    _xml_link_and_clocks(driver, card, tag, lines, block)
     block("fb_memory_usage", ("total", card.total), ("reserved", "700 MiB"), ("used", card.used))
     block("bar1_memory_usage", ("total", "262144 MiB"), ("used", "3 MiB"))
     tag("compute_mode", "Default")
     lines.append("<ecc_errors>")
     block("volatile", ("sram_uncorrectable_parity", "0"), ("dram_uncorrectable", card.uncorrectable))
-    block("aggregate", ("dram_uncorrectable", "77"))
+    threshold = [("sram_threshold_exceeded", card.threshold)] if version >= (535, 0) else []
+    block("aggregate", ("dram_uncorrectable", "77"), *threshold)
+    if version >= (580, 0):
+        tag("channel_repair_pending", card.repair[0])
+        tag("tpc_repair_pending", card.repair[1])
     lines.append("</ecc_errors>")
     failed = "Yes" if card.place == 3 else "No"
     block("remapped_rows", ("remapped_row_pending", "No"), ("remapped_row_failure", failed))
@@ -290,6 +357,27 @@ def _xml_body(driver, card, tag, lines) -> None:
         names = ("pid", str(pid)), ("type", kind), ("process_name", name), ("used_memory", used)
         block("process_info", ("gpu_instance_id", "N/A"), *names)
     lines.append("</processes>")
+
+
+def _xml_link_and_clocks(driver, card, tag, lines, block) -> None:
+    version, (now, asked, default, most) = release(driver), card.power
+    lines.append("<pci><pci_bus_id>x</pci_bus_id><pci_gpu_link_info>")
+    block(
+        "pcie_gen", ("max_link_gen", card.link[1]), ("current_link_gen", card.link[0]), ("device_current_link_gen", "1")
+    )
+    block("link_widths", ("max_link_width", card.link[3]), ("current_link_width", card.link[2]))
+    lines.append("</pci_gpu_link_info></pci>")
+    tag("performance_state", "P0")
+    word = "event" if version >= (535, 0) else "throttle"
+    said = ((f"clocks_{word}_reason_{e}", "Active" if n in card.active else "Not Active") for n, e in REASONS.items())
+    block(f"clocks_{word}_reasons", *said)
+    if version < (535, 0):
+        limits = ("power_limit", asked), ("default_power_limit", default), ("enforced_power_limit", now)
+        block("power_readings", ("power_state", "P0"), *limits, ("max_power_limit", most))
+        return
+    limits = ("current_power_limit", now), ("requested_power_limit", asked), ("default_power_limit", default)
+    block("gpu_power_readings", *limits, ("max_power_limit", most))
+    block("module_power_readings", ("current_power_limit", "N/A"), ("default_power_limit", "N/A"))
 
 
 def _xml_fabric(driver, card, tag, lines, block) -> None:

@@ -25,7 +25,7 @@ from llmgwctl.doctor.model_files import read as read_model
 from llmgwctl.doctor.xid import XIDS, recovery_word, same_gpu
 from llmgwctl.fabric import fabric_map
 from llmgwctl.model.finding import FAMILIES, SEVERITIES, Suppression, next_actions
-from llmgwctl.model.host import HostFacts
+from llmgwctl.model.host import Host, HostFacts, Snapshot
 from llmgwctl.model.life import Claim, HostLife
 from llmgwctl.model.profile import Profile
 from llmgwctl.model.reading import Reading, broken, ok
@@ -434,8 +434,6 @@ def _captures() -> list[Path]:
 @pytest.mark.parametrize("path", _captures(), ids=lambda p: p.name)
 def test_no_healthy_machine_is_blocked(path: Path):
     """What real machines print, with nothing else saved: much is unknown, and nothing of it must not be used."""
-    from llmgwctl.model.host import Host, Snapshot
-
     text = path.read_text(encoding="utf-8", errors="replace")
     outputs = {s.name: NOT_SAVED for p in PROBES for s in p.sections} | {"nvidia-smi-q": Output(stdout=text)}
     facts = assemble(Host("one"), outputs, 0.0, 0.1)
@@ -444,6 +442,27 @@ def test_no_healthy_machine_is_blocked(path: Path):
     report = diagnose(snapshot, fabric_map(snapshot))
     assert [f for f in report.findings if f.severity == "block"] == []
     assert report.unknown
+
+
+SLOWED = {
+    "nvidia-smi-q/gpud_nvidia-smi-query.535.161.08.out.0.valid": ("LG524", "degrade"),  # H100s at 86 MHz, power brake
+    "nvidia-smi-q-xml/k8s-test-infra-hardware/qx-t4.xml": ("LG526", "info"),  # slots that are wired with eight lanes
+    "nvidia-smi-q-xml/k8s-test-infra-hardware/qx-l40s.xml": ("LG526", "info"),
+}
+
+
+@pytest.mark.skipif(not CAPTURES.exists(), reason="the captures are not here")
+@pytest.mark.parametrize("path", _captures(), ids=lambda p: p.name)
+def test_what_slows_real_machines(path: Path):
+    """Of all real machines exactly those that are held down by something are said to be; idle links are no fault."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    outputs = {s.name: NOT_SAVED for p in PROBES for s in p.sections} | {"nvidia-smi-q": Output(stdout=text)}
+    snapshot = Snapshot(0.0, (assemble(Host("one"), outputs, 0.0, 0.1),))
+    found = diagnose(snapshot, fabric_map(snapshot), checks=chosen(CHECKS, ("LG507", "LG508", "LG509", "LG52")))
+    mine = [(f.id, f.severity) for f in found.findings]
+    name = str(path.relative_to(CAPTURES))
+    heat = "gpud_nvidia-smi-query.535.183.01.out.0.valid" in name  # one GPU of eight: power brake and heat
+    assert mine == ([SLOWED[name]] if name in SLOWED else [("LG524", "degrade")] if heat else [])
 
 
 @pytest.mark.skipif(not CAPTURES.exists(), reason="the captures are not here")

@@ -6,15 +6,30 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from doctor_racks import Fleet, but, changed, fields, gpus, hca, healthy, log, process, said, seen
+from doctor_racks import (
+    Fleet,
+    but,
+    changed,
+    clocks,
+    condition,
+    fields,
+    gpus,
+    hca,
+    healthy,
+    log,
+    process,
+    said,
+    seen,
+)
 from facts import IN_PROGRESS, OTHER_UUID, ZERO, joined, with_cells
 
 from llmgwctl.doctor import CHECKS
+from llmgwctl.model.condition import PcieLink, PowerLimits
 from llmgwctl.model.gpu import Fabric
 from llmgwctl.model.host import HostFacts
 from llmgwctl.model.imex import ImexChannel, ImexNode
 from llmgwctl.model.life import Claim, HostLife
-from llmgwctl.model.machine import Clock, Installed, NcclFile
+from llmgwctl.model.machine import Clock, Installed, NcclFile, OwnName
 from llmgwctl.model.reading import absent, broken, ok
 
 T = ("r1-t01", "r1-t02", "r1-t03", "r1-t04")
@@ -94,6 +109,20 @@ def room(path: str, name: str = ONE, **change) -> Fleet:
 
 def settings(**values: str) -> Fleet:
     return changed(ONE, resources=lambda r: replace(r, settings=tuple((dict(r.settings) | values).items())))
+
+
+def own_name(*addresses: str, why: str = "") -> Fleet:
+    return changed(ONE, resources=fields(own_name=OwnName(ONE, addresses, why)))
+
+
+def hot_rack() -> Fleet:
+    """Three of the four trays of a rack at once."""
+    return many(T[:3], lambda f: but(f, gpus=condition(clock_reasons=clocks("HW Power Brake Slowdown"))))
+
+
+def at_work(*reasons: str, **change):
+    """A GPU that a program keeps busy: it is not idle, whatever else holds its clocks."""
+    return condition(2, clock_reasons=clocks(*reasons), **change)
 
 
 def rail(fleet_host: str, **change) -> Fleet:
@@ -195,6 +224,27 @@ ROWS: list[tuple[str, str, Callable[[], Fleet], dict[str, tuple[str, ...]]]] = [
      {"LG504": (ONE,)}),
     ("LG505", "remapping pending", lambda: changed(ONE, gpus=gpus(1, remap_pending=True)), {"LG505": (ONE,)}),
     ("LG506", "ECC", lambda: changed(ONE, gpus=gpus(1, ecc_uncorrected=2)), {"LG506": (ONE,)}),
+    ("LG502", "drain and reset, as older drivers say it",
+     lambda: changed(ONE, gpus=gpus(1, recovery_action="Drain and Reset Recommended")), {"LG502": (ONE,)}),
+    ("LG507", "a channel to repair", lambda: changed(ONE, gpus=condition(1, channel_repair_pending=True)), {"LG507": (ONE,)}),  # noqa: E501
+    ("LG507", "a TPC to repair", lambda: changed(ONE, gpus=condition(1, tpc_repair_pending=True)), {"LG507": (ONE,)}),
+    ("LG508", "SRAM", lambda: changed(ONE, gpus=condition(1, sram_threshold_exceeded=True)), {"LG508": (ONE,)}),
+    ("LG509", "infoROM", lambda: changed(ONE, gpus=lambda r: replace(r, inforom_corrupt=(r.gpus[1].bus_id,))), {"LG509": (ONE,)}),  # noqa: E501
+    *(
+        ("LG524", reason, (lambda reason=reason: changed(ONE, gpus=at_work(reason))), {"LG524": (ONE,)})
+        for reason in ("HW Thermal Slowdown", "HW Power Brake Slowdown", "SW Thermal Slowdown")
+    ),
+    ("LG524", "a slowdown of which the card does not tell the cause",
+     lambda: changed(ONE, gpus=condition(2, clock_reasons=(("HW Slowdown", True),))), {"LG524": (ONE,)}),
+    ("LG524", "a whole rack at once", hot_rack, {"LG524": T[:3]}),
+    ("LG525", "a lowered limit", lambda: changed(ONE, gpus=condition(1, power=PowerLimits(700.0, 700.0, 1200.0))),
+     {"LG525": (ONE,)}),
+    ("LG525", "a lowered limit of the module",
+     lambda: changed(ONE, gpus=condition(1, module_power=PowerLimits(1800.0, 2500.0, 2500.0, 2500.0))), {"LG525": (ONE,)}),  # noqa: E501
+    ("LG526", "lanes of a board", lambda: changed(HGX, gpus=condition(3, pcie=PcieLink(5, 5, 8, 16))), {"LG526": (HGX,)}),  # noqa: E501
+    ("LG526", "a card with fewer lanes than the others", lambda: slots(8, 16, 16), {"LG526": (H[0],)}),
+    ("LG527", "a link that stays slow under load", lambda: changed(ONE, gpus=at_work(pcie=PcieLink(1, 5, 16, 16))),
+     {"LG527": (ONE,)}),
     *(
         (id_, f"Xid {code}", (lambda code=code, words=words: changed(ONE, kernel_log=xid(code, words))), {id_: (ONE,)})
         for id_, code, words in (
@@ -285,6 +335,9 @@ ROWS: list[tuple[str, str, Callable[[], Fleet], dict[str, tuple[str, ...]]]] = [
      {"LG813": (ONE,)}),
     ("LG814", "memory", lambda: changed(ONE, resources=fields(memory_available_mib=9_000)), {"LG814": (ONE,)}),
     ("LG815", "nofile", lambda: system(nofile_hard=1024), {"LG815": (ONE,)}),
+    ("LG817", "a name that nobody knows", own_name, {"LG817": (ONE,)}),
+    ("LG817", "a name that leads elsewhere", lambda: own_name("10.9.9.9"), {"LG817": (ONE,)}),
+    ("LG818", "a reboot", lambda: changed(ONE, versions=fields(reboot_for=("linux-image-6.8.0-90-generic",))), {"LG818": (ONE,)}),  # noqa: E501
     # launch
     ("LG901", "nccl.conf", lambda: changed(ONE, nccl=ok((NcclFile("/etc/nccl.conf", (("NCCL_P2P_DISABLE", "1"),)),))),
      {"LG901": (ONE,)}),
@@ -293,6 +346,19 @@ ROWS: list[tuple[str, str, Callable[[], Fleet], dict[str, tuple[str, ...]]]] = [
     ("LG905", "a broken engine", lambda: changed(ONE, engines=ok((Installed("vllm", (), "exit code 1"),))),
      {"LG905": (ONE,)}),
 ]  # fmt: skip
+
+
+def slots(*widths: int) -> Fleet:
+    """H100 PCIe cards, one host a width."""
+    off = lambda rows: tuple(replace(r, speeds=(), why="all links are inActive") for r in rows)  # noqa: E731
+    matrix = lambda t: replace(t, links={p: w if w == "X" else "SYS" for p, w in t.links.items()})  # noqa: E731
+    fleet = healthy()
+    for name, width in zip(H, widths, strict=True):
+        card = gpus(name="NVIDIA H100 PCIe", fabric=Fabric("N/A", "N/A"))
+        narrow = condition(pcie=PcieLink(5, 5, width, 16))
+        one = but(fleet[name], gpus=card, links=off, topology=matrix, fabric_manager=absent("none"))
+        fleet[name] = but(one, gpus=narrow)
+    return fleet
 
 
 def unread_absent(why: str) -> Fleet:
@@ -375,6 +441,8 @@ REMARK_ROWS = [
     ("LG522", lambda: changed(ONE, kernel_log=xid(999, "new"))),
     ("LG611", lambda: changed(ONE, gpus=gpus(addressing_mode="ATS"))),
     ("LG816", lambda: system(uptime_s=1800.0)),
+    ("LG524", lambda: changed(ONE, gpus=at_work("HW Slowdown"))),
+    ("LG817", lambda: own_name("127.0.1.1")),
     ("LG902", lambda: changed(ONE, nccl=ok((NcclFile("/etc/nccl.conf", why="no right to read /etc/nccl.conf"),)))),
     ("LG903", lambda: system(environment=(("NCCL_IB_HCA", "mlx5_0"),))),
 ]
@@ -414,6 +482,15 @@ UNTOLD = [
     ("LG101", lambda: changed(ONE, gpus=gpus(fabric=Fabric("Completed", "Success"))), 3),
     ("LG513", lambda: changed(ONE, kernel_log=broken("reading the kernel log needs a right that needs root")), 0),
     ("LG801", lambda: changed(ONE, clock=broken("not measured")), 0),
+    ("LG507", lambda: changed(ONE, gpus=condition(1, strange=(("TPC Repair Pending", "Maybe"),))), 0),
+    ("LG508", lambda: changed(ONE, gpus=condition(1, strange=(("SRAM Threshold Exceeded", "Maybe"),))), 0),
+    ("LG524", lambda: changed(ONE, gpus=condition(1, strange=(("HW Thermal Slowdown", "Perhaps"),))), 0),
+    ("LG525", lambda: changed(ONE, gpus=condition(1, strange=(("Current Power Limit", "much"),))), 0),
+    ("LG526", lambda: changed(ONE, gpus=condition(1, strange=(("Link Width Current", "wide"),))), 0),
+    ("LG527", lambda: changed(ONE, gpus=condition(1, strange=(("PCIe Generation Current", "new"),))), 0),
+    ("LG817", lambda: own_name(why="its resolver did not answer"), 0),
+    ("LG817", lambda: changed(ONE, resources=fields(own_name=None)), 0),
+    ("LG818", lambda: changed(ONE, versions=broken("not saved")), 0),
     ("LG651", lambda: changed(HGX, fabric_manager=broken("not saved")), 0),
 ]
 
@@ -428,6 +505,15 @@ def test_what_cannot_be_read_is_unknown_and_never_fine(check, fleet, code):
     assert report.code() == code
     assert report.code(strict=True) == 3
     assert said(report) == {}
+
+
+def test_a_rack_that_is_slowed_down_at_once_is_the_racks():
+    """One tray: its own supplies. Most of the rack: the rack operator, in one line."""
+    _, report = seen(changed(ONE, gpus=at_work("HW Power Brake Slowdown")))
+    assert [(f.who, f.hosts) for f in report.findings] == [("host admin", (ONE,))]
+    _, report = seen(hot_rack())
+    assert [(f.who, f.hosts) for f in report.findings] == [("rack operator", T[:3])]
+    assert "rack" in report.findings[0].action
 
 
 def test_a_gpu_of_ours_is_nobody_elses():

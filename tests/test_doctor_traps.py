@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from doctor_racks import but, changed, fields, gpus, healthy, log, said, seen
+from doctor_racks import but, changed, condition, fields, gpus, healthy, log, said, seen
 from facts import OTHER_UUID, ib_port, joined, with_cells
-from test_doctor_checks import HGX, ONE, ROCE, T, many, settings, system
+from test_doctor_checks import HGX, ONE, ROCE, T, at_work, many, own_name, settings, slots, system
 
+from llmgwctl.model.condition import Condition, PcieLink, PowerLimits
 from llmgwctl.model.finding import SEVERITIES
 from llmgwctl.model.gpu import Fabric, FabricHealth
 from llmgwctl.model.imex import ImexNode
-from llmgwctl.model.machine import FabricManager, KernelLog
+from llmgwctl.model.machine import FabricManager, Installed, KernelLog
 from llmgwctl.model.network import Hca
 from llmgwctl.model.reading import absent, ok
 from llmgwctl.probe import PROBES, imex
@@ -43,6 +44,16 @@ def per_job(**change):
 def slurm():
     fleet = per_job()
     return fleet | {ONE: but(fleet[ONE], system=fields(scheduler="slurmd"))}
+
+
+def pythons():
+    """sim runs on each host's own python3, and nothing of a replica depends on which that is."""
+
+    def of(facts):
+        told = Installed("sim", (("python3", f"3.{10 + T.index(facts.host.name)}.0"),))
+        return but(facts, engines=ok((*facts.engines.value, told)))
+
+    return many(T, of)
 
 
 def dra():
@@ -163,11 +174,25 @@ TRAPS = [
     ("N18 a file that sets nothing which steers", nccl_debug),
     ("N15 no stack limit in the login: the supervisor sets it", lambda: system(stack_soft_bytes=None)),
     ("V10 a desktop's graphics process", lambda: changed(ONE, gpus=gpus(1, processes=graphics()))),
+    ("R19 a GPU that rests lowers the generation of its link",
+     lambda: changed(HGX, gpus=condition(performance_state="P8", pcie=PcieLink(1, 5, 16, 16)))),
+    ("R19 nothing says whether it rests",
+     lambda: changed(HGX, gpus=condition(clock_reasons=(), pcie=PcieLink(1, 5, 16, 16)))),
+    ("R19 slots that are all wired with eight lanes", lambda: slots(8, 8, 8)),
+    ("G23 a busy GPU at its power limit", lambda: changed(ONE, gpus=at_work("SW Power Cap"))),
+    ("G23 clocks that somebody set", lambda: changed(ONE, gpus=at_work("Applications Clocks Setting", "Sync Boost"))),
+    ("G23 a slowdown that nothing causes: a change of clocks", lambda: changed(ONE, gpus=at_work("HW Slowdown"))),
+    ("G24 a default below the most that may be asked for",
+     lambda: changed(ONE, gpus=condition(power=PowerLimits(1000.0, 1000.0, 1000.0, 1200.0)))),
+    ("G17 a driver that prints none of it", lambda: changed(ONE, gpus=gpus(condition=Condition()))),
+    ("N07 Debian's own line for the host's name", lambda: own_name("127.0.1.1")),
+    ("N07 one of several addresses is the host's", lambda: own_name("fe80::1", "10.9.9.9", "10.1.0.2")),
     ("M01 no GPU is expected and none is there", login_node),
     ("M02 a PCIe card without any fabric", pcie),
     ("M03 an old driver on an HGX host prints no UUID",
      lambda: changed(HGX, gpus=gpus(fabric=Fabric("Completed", "Success")))),
     ("M04 no RDMA adapters on any host", lambda: many(T, lambda f: replace(f, hcas=absent("no RDMA adapters")))),
+    ("S01 any python3 will do for a drill", pythons),
     ("M05 an empty kernel log", lambda: changed(ROCE, kernel_log=ok(KernelLog((), "dmesg")))),
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ import smi
 from smi_matrix import Matrix
 from test_probe_imex import EARLY, NEW, OLD, as_json
 
+from llmgwctl.model.condition import PcieLink, PowerLimits
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.probe import gpus, topology
 from llmgwctl.probe.base import Output
@@ -48,11 +49,16 @@ def _value(found: object, path: str) -> object:
     return found
 
 
+LINK, POWER = PcieLink(5, 5, 16, 16), PowerLimits(1100.0, 1150.0, 1200.0, 1250.0)
 HEALTH = "fabric.health."
 ROWS: tuple[tuple[str, Callable[[Gpu], bool]], ...] = (
     ("identity: UUID, PCI address, name", all_of("uuid", "bus_id", "name")),
     ("memory, MIG, compute mode", all_of("memory_used_mib", "memory_total_mib", "mig_enabled", "compute_mode")),
     ("ECC, row remapping", all_of("ecc_uncorrected", "remap_pending", "remap_failed")),
+    ("SRAM threshold", all_of("condition.sram_threshold_exceeded")),
+    ("pending repairs of channels and TPCs", all_of(*(f"condition.{x}_repair_pending" for x in ("channel", "tpc")))),
+    ("what slows the clocks, PCIe link", lambda g: len(g.condition.clock_reasons) == 9 and g.condition.pcie == LINK),
+    ("power limits: now, asked, default, most", lambda g: g.condition.power == POWER),
     ("processes", lambda g: g.processes_known),
     ("addressing mode", all_of("addressing_mode")),
     ("C2C mode", all_of("c2c_mode")),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import smi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from smi import DRIVERS, Card, trays
 
+from llmgwctl.model.condition import PcieLink, PowerLimits
 from llmgwctl.probe import gpus
 from llmgwctl.probe.base import NOT_SAVED, Output
 from llmgwctl.probe.smi_fabric import fabric_of
@@ -68,12 +71,67 @@ def test_joined_and_healthy_per_driver(driver):
         Card(processes=((42, "C", "/opt/vllm <worker> & co", "1024 MiB"), (43, "C+G", "[Not Found]", "N/A"))),
         Card(uncorrectable="3", recovery="GPU Reset Required", chassis=""),
         Card(total="N/A", used="Not Supported", addressing="N/A"),
+        Card(active=("SW Power Cap", "HW Slowdown", "HW Thermal Slowdown"), link=("1", "5", "8x", "16x")),
+        Card(power=("N/A",) * 4, repair=("N/A", "N/A"), threshold="N/A", link=("N/A",) * 4),
     ],
-    ids=["healthy", "in-progress", "refused", "unhealthy", "no-clique-id", "processes", "errors", "no-memory"],
+    ids=[
+        "healthy",
+        "in-progress",
+        "refused",
+        "unhealthy",
+        "no-clique-id",
+        "processes",
+        "errors",
+        "no-memory",
+        "slowed",
+        "no-limits",
+    ],
 )
 def test_text_and_xml_agree(driver, card):
     """Both forms of one machine give the same report, field by field."""
     assert report(smi.text(driver, [card])) == report(smi.xml(driver, [card]))
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_what_slows_a_gpu_and_what_waits(driver):
+    """Clocks, link and limits of every layout; a row that a driver does not print is not told, and N/A is none."""
+    card = Card(active=("HW Slowdown", "HW Power Brake Slowdown"), link=("1", "5", "8x", "16x"), threshold="Yes")
+    found = one(card, driver).condition
+    assert [name for name, active in found.clock_reasons if active] == ["HW Slowdown", "HW Power Brake Slowdown"]
+    assert found.slowed_by("Idle") is False
+    assert (found.performance_state, found.pcie) == ("P0", PcieLink(1, 5, 8, 16))
+    assert (found.power, found.module_power) == (PowerLimits(1100.0, 1150.0, 1200.0, 1250.0), PowerLimits())
+    old = smi.release(driver) < (535, 0)
+    assert found.sram_threshold_exceeded is (None if old else True)
+    told = smi.release(driver) >= (580, 0)
+    assert (found.channel_repair_pending, found.tpc_repair_pending) == ((False, True) if told else (None, None))
+    assert found.strange == ()
+    bare = one(Card(power=("N/A",) * 4, repair=("N/A", "N/A"), threshold="N/A", link=("N/A",) * 4), driver).condition
+    assert (bare.power, bare.pcie, bare.tpc_repair_pending) == (PowerLimits(), PcieLink(), None)
+    assert (bare.sram_threshold_exceeded, bare.strange) == (None, ())
+
+
+def test_an_unknown_word_is_set_aside_by_name():
+    """It is no value, and not the same as a row that is not there."""
+    card = Card(repair=("Soon", "No"), link=("5", "5", "wide", "16x"), power=("much", "1 W", "1 W", "1 W"))
+    found = one(card).condition
+    assert (found.channel_repair_pending, found.pcie.width, found.power.enforced_w) == (None, None, None)
+    named = {"Channel Repair Pending": "Soon", "Link Width Current": "wide", "Current Power Limit": "much"}
+    assert dict(found.strange) == named
+
+
+def test_a_corrupted_inforom_is_found_where_it_is_said():
+    """In a warning on either stream (with the short PCI domain), or in place of a value; not as the fabric's status."""
+    plain = smi.text("580.126", trays())
+    warning = "WARNING: infoROM is corrupted at gpu 0009:01:00.0\n"
+    assert report(plain).inforom_corrupt == ()
+    for said in (Output(plain + warning), Output(plain, warning)):
+        found = report(said)
+        assert (found.inforom_corrupt, found.all_readable) == (("00000009:01:00.0",), True)
+    assert report(plain, Output("", warning)).inforom_corrupt == ("00000009:01:00.0",)
+    instead = smi.text("580.126", [Card(1, addressing="ATS")]).replace(": ATS", ": Corrupted infoROM")
+    assert report(instead).inforom_corrupt == ("00000009:01:00.0",)
+    assert report(smi.text("580.126", [Card(status="Corrupted infoROM")])).inforom_corrupt == ()
 
 
 @pytest.mark.parametrize("state", ["In Progress", "Not Started", "N/A"])
@@ -258,7 +316,7 @@ def test_a_list_that_is_missing_is_a_note(query):
 
 
 def test_noise_around_and_inside_the_report():
-    """Carriage returns, banners, pdsh prefixes and WARNING lines change nothing."""
+    """Carriage returns, banners, pdsh prefixes and WARNING lines change nothing of what the report says."""
     plain = smi.text("580.126", trays())
     expected = report(plain)
     warned = plain.replace("    FB Memory", "WARNING: infoROM is corrupted at gpu 0008:01:00.0\n    FB Memory", 1)
@@ -268,7 +326,7 @@ def test_noise_around_and_inside_the_report():
         warned,
         "".join(f"r1-t01: {line}\n" for line in plain.split("\n")),
     ):
-        assert report(noisy) == expected
+        assert replace(report(noisy), inforom_corrupt=()) == expected
 
 
 def test_a_process_name_cannot_forge_a_report():

@@ -290,6 +290,51 @@ def test_limits_and_settings(shell, tmp_path):
     assert dict(found.settings) == {"numa_balancing": "1", "ip_local_port_range": "32768\t60999"}
 
 
+@pytest.mark.parametrize(
+    ("getent", "expected"),
+    [
+        ("echo '10.7.0.5      STREAM tray'; echo '10.7.0.5      DGRAM'; echo 'fe80::1%eth0 STREAM'",
+         ("10.7.0.5", "fe80::1")),
+        ("echo '127.0.1.1     STREAM tray'", ("127.0.1.1",)),
+        ("exit 2", ()),
+        ("exit 124", "its resolver did not answer"),
+        ("sleep 30", "its resolver did not answer"),
+    ],
+    ids=["found", "loopback", "unknown", "refused", "hangs"],
+)  # fmt: skip
+def test_the_hosts_own_name(shell, tmp_path, getent, expected):
+    """As its own resolver says it, in that order; no such name and no answer are two things."""
+    plant(tmp_path, {"proc/sys/kernel/hostname": "tray-05\n"})
+    program(tmp_path, "getent", f'[ "$*" = "ahosts tray-05" ] || exit 9\n{getent}')
+    found = resources.PROBE.read({"resources": run(shell, resources.SECTIONS[0], tmp_path)}).value.own_name
+    assert found.name == "tray-05"
+    assert (found.why if found.why else found.addresses) == expected
+
+
+def test_the_own_name_without_a_resolver(shell, tmp_path):
+    """The hosts file then; without one nothing is said, and nothing is taken for an answer."""
+    plant(tmp_path, {"proc/sys/kernel/hostname": "tray-05\n"})
+    read = lambda: resources.PROBE.read({"resources": run(shell, resources.SECTIONS[0], tmp_path)}).value.own_name  # noqa: E731
+    assert read() is None
+    plant(tmp_path, {"etc/hosts": "127.0.0.1 localhost\n10.7.0.5 tray-05.example tray-05 # here\n"})
+    assert read().addresses == ("10.7.0.5",)
+    plant(tmp_path, {"proc/sys/kernel/hostname": "tray-99\n"})
+    assert (read().addresses, read().why) == ((), "")
+    plant(tmp_path, {"proc/sys/kernel/hostname": "a b;reboot\n"})
+    assert read() is None
+
+
+def test_a_reboot_that_waits(shell, tmp_path):
+    """Where the distribution leaves word of it; no word is no answer."""
+    plant(tmp_path, {"proc/sys/kernel/osrelease": "6.8.0\n"})
+    read = lambda: versions.PROBE.read({"versions": run(shell, versions.SECTIONS[0], tmp_path)}).value.reboot_for  # noqa: E731
+    assert read() is None
+    plant(tmp_path, {"run/reboot-required": "*** System restart required ***\n"})
+    assert read() == ()
+    plant(tmp_path, {"run/reboot-required.pkgs": "linux-base\nlibc6\nlibc6\n"})
+    assert read() == ("libc6", "linux-base")
+
+
 def test_rooms(shell, tmp_path):
     """Each path has its row; a directory that will only be made is judged by the one above it."""
     for name in ("dev/shm", "tmp", "var"):

@@ -12,12 +12,15 @@ from llmgwctl.doctor import (
     deep,
     driver,
     fleet,
+    gpu_log,
+    gpu_work,
     gpus,
     host,
     imex,
     joining,
     launch,
     manager,
+    upkeep,
 )
 from llmgwctl.doctor.base import Check, Deep, Launch, View
 from llmgwctl.doctor.report import report
@@ -36,10 +39,13 @@ CHECKS: tuple[Check, ...] = (
     *imex.CHECKS,
     *channel.CHECKS,
     *gpus.CHECKS,
+    *gpu_log.CHECKS,
+    *gpu_work.CHECKS,
     *driver.CHECKS,
     *manager.CHECKS,
     *adapters.CHECKS,
     *host.CHECKS,
+    *upkeep.CHECKS,
     *launch.CHECKS,
     *deep.CHECKS,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from llmgwctl.model.condition import Condition
+
 ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -147,6 +149,7 @@ class Gpu:
     ecc_uncorrected: int | None = None
     remap_pending: bool | None = None
     remap_failed: bool | None = None
+    condition: Condition = field(default_factory=Condition)
     numa_node: int | None = None  # filled by the full set
     processes: tuple[GpuProcess, ...] = ()
     processes_known: bool = True  # False: the block has error text where processes stand
@@ -154,7 +157,10 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuReport:
-    """What one `nvidia-smi -q` said of a host. `lost`: texts of GPUs that it counts and cannot read."""
+    """What one `nvidia-smi -q` said of a host. `lost`: texts of GPUs that it counts and cannot read.
+
+    `inforom_corrupt`: PCI addresses of GPUs that it warns of; that nothing is said of the others proves nothing.
+    """
 
     driver: str | None
     cuda: str | None
@@ -162,6 +168,7 @@ class GpuReport:
     gpus: tuple[Gpu, ...]
     lost: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # said, and no fault: "GPU indices by PCI address, not checked"
+    inforom_corrupt: tuple[str, ...] = ()
 
     @property
     def all_readable(self) -> bool:

@@ -65,14 +65,30 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnName:
+    """What the host's own name is to its resolver: addresses in the order in which a program gets them.
+
+    None of them and no `why`: the name is unknown there. `why`: it could not be asked.
+    """
+
+    name: str
+    addresses: tuple[str, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Resources:
-    """Limits of the account, memory, and file systems. `settings`: kernel settings by name (numa_balancing ...)."""
+    """Limits of the account, memory, and file systems. `settings`: kernel settings by name (numa_balancing ...).
+
+    `own_name` None: it was not asked.
+    """
 
     limits: tuple[Limit, ...] = ()
     memory_total_mib: int | None = None
     memory_available_mib: int | None = None
     rooms: tuple[Room, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
+    own_name: OwnName | None = None
 
     def room(self, path: str) -> Room | None:
         return next((r for r in self.rooms if r.path == path), None)
@@ -123,6 +139,7 @@ class Versions:
     cuda: tuple[tuple[str, str], ...] = ()  # folder, version
     runtimes: tuple[tuple[str, str], ...] = ()
     modules: tuple[tuple[str, str], ...] = ()  # kernel modules that are loaded, with their version
+    reboot_for: tuple[str, ...] | None = None  # packages for which Debian and its kin want a reboot; None: not said
 
 
 @dataclass(frozen=True, slots=True)

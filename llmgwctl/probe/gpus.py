@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from llmgwctl.model.gpu import GpuReport
 from llmgwctl.model.reading import Reading, broken, ok
 from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
+from llmgwctl.probe.smi_condition import inforom_corrupt
 from llmgwctl.probe.smi_csv import read_csv
 from llmgwctl.probe.smi_failure import no_answer
 from llmgwctl.probe.smi_gpu import bus_id, gpu_of, trouble
@@ -65,7 +66,9 @@ def _report(root: Node, said: Output, query: Output) -> Reading[object]:
     bad = [trouble(b) for b in blocks]
     lost = [f"GPU {bus_id(b.value or '')}: {why}" for b, why in zip(blocks, bad, strict=True) if why is not None]
     lost += _twice(blocks)
-    lost += _uncounted(attached, len(blocks), error_lines(said.stdout + "\n" + said.stderr), said.truncated)
+    heard = said.stdout + "\n" + said.stderr
+    lost += _uncounted(attached, len(blocks), error_lines(heard), said.truncated)
+    corrupt = dict.fromkeys(bus_id(at) for at in inforom_corrupt(f"{heard}\n{query.stdout}\n{query.stderr}", blocks))
     rows = _rows(query)
     numbers = _numbered(blocks, rows, whole=not lost)
     if numbers is None:
@@ -73,7 +76,7 @@ def _report(root: Node, said: Output, query: Output) -> Reading[object]:
     gpus = tuple(gpu_of(b, i, cap) for b, why, (i, cap) in zip(blocks, bad, numbers, strict=True) if why is None)
     driver = root.text("Driver Version") or root.text("KMD Version")
     cuda = root.text("CUDA Version") or root.text("CUDA UMD Version")
-    return ok(GpuReport(driver, cuda, attached, gpus, tuple(lost), _notes(query, rows)))
+    return ok(GpuReport(driver, cuda, attached, gpus, tuple(lost), _notes(query, rows), tuple(corrupt)))
 
 
 def _uncounted(attached: int, blocks: int, errors: tuple[str, ...], cut: bool) -> list[str]:

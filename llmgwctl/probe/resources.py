@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from llmgwctl.model.machine import Limit, Resources, Room
+import ipaddress
+
+from llmgwctl.model.machine import Limit, OwnName, Resources, Room
 from llmgwctl.model.reading import Reading, broken, ok
 from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
 from llmgwctl.probe.lines import grouped, pairs
@@ -34,6 +36,7 @@ def parse(outputs: dict[str, Output]) -> Reading[object]:
             memory_available_mib=_mib(memory.get("MemAvailable")),
             rooms=_rooms(rooms),
             settings=tuple(pairs(found.get("setting", []), " ").items()),
+            own_name=_own_name(found),
         )
     )
 
@@ -47,6 +50,23 @@ def _limit(rest: str) -> Limit | None:
     name, soft, hard = (*rest.split("|"), "", "", "")[:3]
     told = [text == "unlimited" or number(text) is not None for text in (soft, hard)]
     return Limit(name.removeprefix("Max "), number(soft), number(hard)) if all(told) else None
+
+
+def _own_name(found: dict[str, list[str]]) -> OwnName | None:
+    """None where the question was not asked: no name, no resolver, or a bundle of an older version."""
+    name = (found.get("name") or [""])[0][:255]
+    addresses = dict.fromkeys(a for text in found.get("named", [])[:LIMIT_ROOMS] if (a := _address(text)))
+    refused = (found.get("unnamed") or [""])[0]
+    if not name or not (addresses or refused):
+        return None
+    return OwnName(name, tuple(addresses), "" if addresses or refused == "not-found" else "its resolver did not answer")
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text.strip()))
+    except ValueError:
+        return ""
 
 
 def _rooms(said: Output) -> tuple[Room, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from llmgwctl.model.gpu import Gpu, GpuProcess, Platform
+from llmgwctl.probe.smi_condition import condition_of
 from llmgwctl.probe.smi_fabric import fabric_of
 from llmgwctl.probe.smi_tree import NOTHING, Node, mebibytes, number, yes_no
 
@@ -72,6 +73,7 @@ def gpu_of(block: Node, index: int, compute_cap: str | None = None) -> Gpu:
         ecc_uncorrected=_ecc(block.child("ECC Errors", "Volatile")),
         remap_pending=yes_no(block.raw("Remapped Rows", "Pending"), "Yes", "No"),
         remap_failed=yes_no(block.raw("Remapped Rows", "Remapping Failure Occurred"), "Yes", "No"),
+        condition=condition_of(block),
         processes=tuple(p for n in processes.all("Process ID") if (p := _process(n)) is not None),
         processes_known=_listed(processes),
     )

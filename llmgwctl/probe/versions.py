@@ -35,6 +35,7 @@ def parse(outputs: dict[str, Output]) -> Reading[object]:
             cuda=tuple((name, version) for name, version in _pairs(found.get("cuda", [])) if version != "-"),
             runtimes=tuple((name, _number(text, NUMBER)) for name, text in _pairs(found.get("runtime", []))),
             modules=tuple((name, "" if v == "-" else v) for name, v in _pairs(found.get("module", []))),
+            reboot_for=tuple(found["reboot"][0].split()[:64]) if "reboot" in found else None,
         )
     )
 

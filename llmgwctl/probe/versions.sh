@@ -2,7 +2,7 @@
 # What is installed and loaded: driver, CUDA, kernel, IMEX, container runtimes. Arguments: root state_dir.
 #
 # Prints one fact a line: loaded LINE (of /proc/driver/nvidia/version), on_disk VERSION, library FILE, kernel RELEASE,
-# os NAME, imex TEXT, cuda FOLDER VERSION, runtime NAME TEXT, module NAME VERSION|-.
+# os NAME, imex TEXT, cuda FOLDER VERSION, runtime NAME TEXT, module NAME VERSION|-, reboot PACKAGES.
 
 root=$1
 PATH=${PATH:+$PATH:}/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin
@@ -57,6 +57,12 @@ modules() {
     done
 }
 
+# Debian and its kin leave word of an update that needs a reboot; others leave none, which says nothing.
+reboot() {
+    [ -e "$root/run/reboot-required" ] || return 0
+    echo "reboot $(head -c 2000 "$root/run/reboot-required.pkgs" 2>/dev/null | sort -u | tr '\n' ' ')"
+}
+
 driver
 line_of "$root/proc/sys/kernel/osrelease"
 echo "kernel $line"
@@ -68,4 +74,5 @@ for program in docker podman nerdctl containerd runc apptainer singularity nvidi
 done
 says 'runtime enroot' enroot version
 modules
+reboot
 exit 0

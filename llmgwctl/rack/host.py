@@ -88,7 +88,8 @@ def _dev(m: Machine) -> dict[str, Entry]:
 
 
 def _etc(m: Machine) -> dict[str, Entry]:
-    found: dict[str, Entry] = {"etc/hostname": File(f"{m.name}\n")}
+    hosts = f"127.0.0.1 localhost\n{m.address} {m.name}\n"
+    found: dict[str, Entry] = {"etc/hostname": File(f"{m.name}\n"), "etc/hosts": File(hosts)}
     if m.imex:
         found["etc/nvidia-imex/config.cfg"] = File(_IMEX_CONFIG)
         found["etc/nvidia-imex/nodes_config.cfg"] = File("".join(f"{n}\n" for n in m.imex.nodes))
