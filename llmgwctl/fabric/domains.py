@@ -99,7 +99,7 @@ def _domain(
 
 
 def _is_dark(mates: Sequence[HostFacts], seen: set[str]) -> bool:
-    """A rack that the inventory expects to be a domain, and of which no tray told anything: it is there all the same."""
+    """A rack that the inventory expects to be a domain and of which no tray told anything: it is there all the same."""
     return any(f.host.expect.domain for f in mates) and not any(f.gpus.ok or f.host.name in seen for f in mates)
 
 
