@@ -11,6 +11,7 @@ from llmgwctl.engines.container import containable
 from llmgwctl.engines.options import fighting_args, key_in_args, value_of, without
 from llmgwctl.engines.programs import is_python, program
 from llmgwctl.model.gpu import Gpu
+from llmgwctl.model.numbers import older
 from llmgwctl.model.plan import ReplicaPlan
 from llmgwctl.model.profile import Profile
 
@@ -27,6 +28,7 @@ GENERATED = (
 )  # fmt: skip
 # A rank without HTTP refuses to have API processes.
 LEADER_ONLY = ("--api-server-count", "-asc")
+NNODES = "0.11.1"  # the first release with --nnodes
 FP8_CACHE_BACKENDS = ("FLASHINFER",)
 
 
@@ -71,9 +73,19 @@ def refuse(replica: ReplicaPlan, profile: Profile, builds: dict[str, Build]) -> 
         found.append(Problem(what, "one way for all, in [engines.vllm]"))
     elif "ray" in ways:
         found += vllm_ray.refuse(replica, profile)
+    elif len(replica.shards) > 1:
+        found += _too_old(replica, profile, builds)
     for version in {builds.get(s.host, Build()).version for s in replica.shards} - {""}:
         found += checks.quantization(profile, (), VLLM, "vLLM", version)
     return tuple(found)
+
+
+def _too_old(replica: ReplicaPlan, profile: Profile, builds: dict[str, Build]) -> Iterable[Problem]:
+    for host in (s.host for s in replica.shards):
+        version = builds.get(host, Build()).version
+        if older(version, NNODES):
+            what = f"profile {profile.name}: vLLM {version} on {host} has no --nnodes"
+            yield Problem(what, f'vLLM {NNODES} or newer, or distributed = "ray" in [engines.vllm]')
 
 
 def notes(profile: Profile, gpus: tuple[Gpu, ...]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 
 def whole(text: object, digits: int = 18) -> int | None:
@@ -22,6 +23,18 @@ def real(text: object) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def of_version(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version, for comparing; () when there are none."""
+    m = re.match(r"v?(\d{1,18}(?:\.\d{1,18}){0,9})", text.strip(), re.ASCII)
+    return tuple(int(n) for n in m.group(1).split(".")) if m else ()
+
+
+def older(text: str, least: str) -> bool:
+    """Whether a version is below the least that will do; of one without a number that is not said."""
+    have = of_version(text)
+    return bool(have and least) and have < of_version(least)
 
 
 def document(text: str | bytes) -> object:
