@@ -17,8 +17,9 @@ from llmgwctl.engines.model_files import ModelFiles
 from llmgwctl.engines.options import fighting_args, value_of, without
 from llmgwctl.engines.programs import beside, host_port, is_folder, program
 from llmgwctl.engines.ready import one_token, refused, served_names
-from llmgwctl.engines.versions import differing, nccl_of, number, parse
+from llmgwctl.engines.versions import differing, nccl_of, parse
 from llmgwctl.model.errors import UsageError
+from llmgwctl.model.numbers import of_version, older
 from llmgwctl.model.profile import Container, Profile
 from llmgwctl.model.reading import ok
 
@@ -52,12 +53,13 @@ def test_an_unknown_engine_is_refused_with_those_known():
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_what_every_engine_says_of_itself(name):
-    """Only rank 0 serves; a probe of the version belongs to what has a build."""
+    """Only rank 0 serves; each is asked for its version, or, what takes no build, for that of what it runs on."""
     engine = ENGINES[name]
     assert engine.name == name
     assert engine.serves_http(0)
     assert not engine.serves_http(1)
-    assert (engine.version is not None) == engine.needs_build
+    assert engine.version is not None
+    assert bool(engine.version.package) != engine.needs_build
     assert engine.health_path in engine.open_paths or name == "sim"
 
 
@@ -215,6 +217,22 @@ def test_a_method_that_a_known_version_does_not_have_is_refused():
     builds = {ctx.shard.host: Build(version="0.33.0")}
     assert "rtn is not in vLLM 0.33.0" in str(VLLM.refuse(ctx.replica, wanted, builds)[0])
     assert VLLM.refuse(ctx.replica, wanted, {ctx.shard.host: Build(version="0.12.0")}) == ()
+
+
+def test_a_vllm_too_old_for_several_hosts_is_refused_on_each_of_them():
+    """--nnodes came with 0.11.1; under Ray, or where the version is not known, nothing is said."""
+    wanted = profile(tp=8, nodes=2, gpus_per_node=4, pool="prod")
+    ctx = contexts(wanted, rack(2), Build())[0]
+    one, other = (s.host for s in ctx.replica.shards)
+
+    def said(version: str, **more: str) -> list[str]:
+        return [
+            str(p) for p in VLLM.refuse(ctx.replica, wanted, {h: Build(version=version, **more) for h in (one, other)})
+        ]
+
+    assert [h in text for h, text in zip((one, other), said("0.11.0"), strict=True)] == [True, True]
+    assert 'vLLM 0.11.1 or newer, or distributed = "ray"' in said("0.11.0")[0]
+    assert said("0.11.1") == said("") == said("0.11.0", distributed="ray") == []
 
 
 @pytest.mark.parametrize(
@@ -521,8 +539,16 @@ def test_versions_are_read_and_compared():
     found = parse("Welcome to h1!\npython 3.11.7\nvllm 0.33.0+cu130\nnvidia-nccl-cu13 2.28.9\n\x1b[0m x\n")
     assert found["vllm"] == "0.33.0+cu130"
     assert nccl_of(found) == "2.28.9"
-    assert number("0.33.0+cu130") == (0, 33, 0)
-    assert number("dev") == ()
+    assert of_version("0.33.0+cu130") == (0, 33, 0)
+    assert of_version("dev") == ()
+    assert [older(v, "3.8") for v in ("3.6.8", "3.8.0", "3.11.2", "2.7", "dev", "")] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
     told = differing("big", VLLM.version, {"h1": found, "h2": found | {"vllm": "0.32.0"}, "h3": found})
     assert "vllm differs between hosts (h1, h3: 0.33.0+cu130, h2: 0.32.0)" in str(only(list(told)))
     assert list(differing("big", VLLM.version, {"h1": found, "h2": dict(found)})) == []

@@ -114,6 +114,25 @@ def test_the_version_of_llama_cpp(tmp_path):
     assert parse(run(tmp_path, "llama_version.sh", str(server)).stdout) == {"llama.cpp": "9822 (abc1234)"}
 
 
+def test_the_python_that_sim_runs_on_is_what_path_finds(tmp_path):
+    """The first on PATH counts, however old; one that is not there is 127; one that does not run tells why."""
+    python = tmp_path / "bin" / "python3"
+    program(python, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    found = run(tmp_path, "sim_python.sh", path=str(python.parent))
+    assert parse(found.stdout) == {"python3": ".".join(map(str, sys.version_info[:3]))}, found.stderr
+    program(python, "#!/bin/sh\necho broken >&2\nexit 3\n")
+    assert run(tmp_path, "sim_python.sh", path=str(python.parent)).returncode == 3
+    none = subprocess.run(
+        ["/bin/sh", "sim_python.sh"],
+        cwd=tmp_path,
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (none.returncode, none.stdout, none.stderr) == (127, "", "no program python3\n")
+
+
 @pytest.mark.parametrize("client", [True, False])
 def test_a_ray_head_gets_a_client_port_only_where_ray_takes_one(tmp_path, client):
     """With grpc installed it would take 10001 of the host; without, it refuses to be given a port."""

@@ -247,6 +247,12 @@ REFUSED: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
         "engines.vllm.pools.prod.source",
         ("without ~",),
     ),
+    "path of an engine that takes no build": (
+        ONE + '[engines.sim.pools.prod]\npath = "/opt/bin/python3"\n',
+        5,
+        "engines.sim.pools.prod.path",
+        ("sim takes no build", "only source counts"),
+    ),
     "case of a product": (profile('gpu_class = "gb200"\n'), 6, "profiles.big.gpu_class", ("did you mean GB200?",)),
     "vendor before a product": (
         profile('gpu_class = "NVIDIA H100 80GB"\n'),

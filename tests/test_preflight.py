@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from engine_cases import BUILDS, contexts, sized
 from facts import hgx, rack
+from local_hosts import replica_plan
 from test_life_cli import Cli
 
 from llmgwctl.cli import preflight as asking
@@ -19,6 +21,7 @@ from llmgwctl.engines import ENGINES, model_files
 from llmgwctl.engines.base import Build
 from llmgwctl.engines.preflight import EngineSeen, Image, Placed, Seen, build_on, engine_seen, hidden, judge, unknown
 from llmgwctl.engines.programs import script
+from llmgwctl.model.host import Host
 from llmgwctl.model.machine import NcclFile
 from llmgwctl.model.profile import Container, Profile
 from llmgwctl.rack import nvl72, serve
@@ -112,6 +115,30 @@ def test_an_engine_is_what_its_own_package_says():
     """A Python without SGLang is no SGLang, whatever else is installed there."""
     assert engine_seen(ENGINES["sglang"], "python 3.12.9\ntorch 2.13.0\n").missing
     assert engine_seen(ENGINES["sglang"], "motd\nsglang 0.5.23\n") == EngineSeen({"sglang": "0.5.23"})
+
+
+def sims(one: EngineSeen | None, other: EngineSeen | None) -> list[str]:
+    """What stands against a sim replica on two hosts."""
+    wanted = Profile("drill", "sim", nodes=2)
+    replica = replica_plan([Host("a"), Host("b")], "drill-0")
+    seen = {"a": Seen(engine=one), "b": Seen(engine=other)}
+    verdict = judge(Placed(replica, wanted, ENGINES["sim"], dict.fromkeys(seen, Build()), seen, {}))
+    assert verdict.profile == ()
+    return [str(p) for p in verdict.hosts]
+
+
+def test_sim_runs_on_any_python3_from_3_8_on():
+    """Not the same one on all hosts; the host and what it has are named, and a way out that needs no build."""
+    new, old = EngineSeen({"python3": "3.12.9"}), EngineSeen({"python3": "3.6.8"})
+    assert sims(new, EngineSeen({"python3": "3.8.0"})) == []
+    (says,) = sims(new, old)
+    assert says.startswith("profile drill: sim needs python3 3.8 or newer, and b has 3.6.8: install one there")
+    assert "takes no build" in says
+    assert "path in [engines" not in says
+    (says,) = sims(engine_seen(ENGINES["sim"], "", "no program python3"), new)
+    assert "and a has none (no program python3)" in says
+    assert "and a, b have 3.6.8" in sims(old, old)[0]
+    assert sims(None, new) == []  # could not be told: a note says so, and the start will tell
 
 
 def test_hidden_settings_are_told_with_their_effect():
@@ -242,6 +269,50 @@ async def test_env_and_plan_show_files_that_change_nccl_and_no_secret(cli: Cli):
     assert "hf_abc" not in out
 
 
+@pytest.fixture
+def python_of(cli: Cli, tmp_path: Path) -> Callable[[str, str], None]:
+    """python_of(HOST, SAYS): that host's python3 is one that says this, or, for "", none is on its PATH."""
+
+    def become(host: str, says: str) -> None:
+        programs = tmp_path / f"bin-{host}"
+        programs.mkdir(exist_ok=True)
+        for name in ("cat", "sh", "env", "sleep", "tr", "sed"):
+            if not (programs / name).exists():
+                (programs / name).symlink_to(shutil.which(name) or "")
+        (programs / "python3").unlink(missing_ok=True)
+        if says:
+            (programs / "python3").write_text(f"#!/bin/sh\n{says}\n")
+            (programs / "python3").chmod(0o755)
+        (tmp_path / f"{host}.sh").write_text(f"PATH={programs}\n")
+        text = cli.rack.inventory.read_text()
+        if f"[engines.sim.hosts.{host}]" not in text:
+            cli.rack.inventory.write_text(f'{text}\n[engines.sim.hosts.{host}]\nsource = "{tmp_path}/{host}.sh"\n')
+
+    return become
+
+
+async def test_sim_is_not_started_where_there_is_no_python3_for_it(cli: Cli, python_of: Callable[[str, str], None]):
+    """None, or one that is too old: exit 4 with profile, host and what was found, nothing claimed, nothing started."""
+    for says, told in (("", "r1-t02 has none (no program python3)"), ("echo python3 3.6.8", "r1-t02 has 3.6.8")):
+        python_of("r1-t02", says)
+        code, out, err = await cli("place", "sim-nvl")
+        assert (code, out) == (4, "")
+        assert f"profile sim-nvl: sim needs python3 3.8 or newer, and {told}" in err
+        assert (await cli("plan", "sim-nvl"))[0] == 4
+    assert (await cli.json("ps"))["replicas"] == []
+    assert "sim       r1-t02       python3 3.6.8: too old, 3.8 is needed" in (await cli("engines"))[1]
+    python_of("r1-t02", "")
+    assert "sim       r1-t02       no python3" in (await cli("engines"))[1]
+
+
+async def test_a_python3_that_says_nothing_is_told_and_no_refusal(cli: Cli, python_of: Callable[[str, str], None]):
+    """Not checked, with host and why: whether it runs is seen at the start."""
+    python_of("r1-t02", "echo it is broken >&2; exit 3")
+    code, _, err = await cli("env", "sim-nvl")
+    assert code == 0, err
+    assert "not checked on r1-t02: version of sim: it is broken" in err
+
+
 async def test_engines_are_listed_with_their_versions_host_by_host(cli: Cli):
     """Equal hosts fold into one line; a host that cannot be read is exit 3."""
     code, out, err = await cli("engines")
@@ -259,8 +330,6 @@ async def test_engines_are_listed_with_their_versions_host_by_host(cli: Cli):
 def test_every_section_that_is_asked_is_read():
     """No section falls to the reader of another: each has words for what it is when it cannot be told."""
     wanted = sized("vllm", 2, 4, 8)
-    from llmgwctl.model.host import Host
-
     names = [s.name for s in asking._sections(Host("h"), wanted, VLLM, Build(), 0)]
     assert names == ["nccl", "engine-version-vllm", asking.MODEL, asking.CONFIG]
     assert len({asking._what(n, wanted, VLLM) for n in names}) == len(names)

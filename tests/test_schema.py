@@ -49,6 +49,7 @@ def of_fleet():
     row = {"name": "vllm", "health_path": "/health", "metrics_path": "/metrics", "package": "vllm"}
     told = ok((Installed("vllm", (("vllm", "0.33.0"),)),))
     read = replace(snap, hosts=(replace(snap.hosts[0], engines=told), *snap.hosts[1:]))
+    row |= {"needs_build": True, "least": ""}
     yield engines.document([{**row, "gpuless": False, "uses_nccl": True}], read)
     for facts in snap.hosts:
         yield node.document(facts, fmap)

@@ -17,7 +17,7 @@ TURNING = (
     "NCCL_HOSTID", "NCCL_TOPO_FILE", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE",
     "NCCL_IB_GID_INDEX",
 )  # fmt: skip
-MAY_DIFFER = ("python",)
+MAY_DIFFER = ("python", "python3")
 
 
 def _hidden(facts: HostFacts, view: View) -> Iterator[Answer]:

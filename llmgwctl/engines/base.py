@@ -98,14 +98,17 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class VersionProbe:
-    """How a host is asked what is installed: a script of this package, its arguments, and how its output is read.
+    """How a host is asked what is installed: a script of this package and its arguments.
 
-    `same`: the names whose versions must be equal on all hosts of a replica.
+    `same`: the names whose versions must be equal on all hosts of a replica; the first of them is the engine's own.
+    `package`: what an engine that takes no build runs on instead; `least`: the oldest version of it that will do.
     """
 
     script: str
     args: Callable[[Build], tuple[str, ...]]
     same: tuple[str, ...] = ()
+    package: str = ""
+    least: str = ""
 
 
 Rule = tuple[str, str, str]  # a variable's name, its value, and why it is set

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from llmgwctl.engines.versions import number
-from llmgwctl.model.numbers import whole
+from llmgwctl.model.numbers import of_version, whole
 
 Floor = int | None  # capability x 10; None: that version does not have the method
 
@@ -28,7 +27,7 @@ class Table:
         Between the two versions the lower one counts: refusing what works is worse than letting the engine refuse.
         """
         newer, older = self.floors[method]
-        have = number(version)
+        have = of_version(version)
         if not have or have >= self.newer:
             return newer
         if have <= self.older:

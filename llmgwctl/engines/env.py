@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 
 from llmgwctl.engines.base import Build, Engine, Problem, Rule, ShardContext
-from llmgwctl.engines.versions import number
 from llmgwctl.model.launch import EnvVar
+from llmgwctl.model.numbers import of_version
 from llmgwctl.model.plan import ReplicaPlan, ShardPlan
 from llmgwctl.model.profile import Profile
 
@@ -136,7 +136,7 @@ def refuse(replica: ReplicaPlan, profile: Profile, builds: dict[str, Build]) -> 
 
 
 def _old(nccl: str) -> bool:
-    return number(nccl)[:2] < GID_BY_NCCL
+    return of_version(nccl)[:2] < GID_BY_NCCL
 
 
 def _indexes(shard: ShardPlan) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 from llmgwctl.engines.base import Problem
 from llmgwctl.engines.capability import SCHEMES, SGLANG, VLLM, Floor
 from llmgwctl.engines.checks import method_fits, too_low
-from llmgwctl.engines.versions import number
 from llmgwctl.model.gpu import Gpu
+from llmgwctl.model.numbers import of_version
 from llmgwctl.model.profile import Profile
 
 Config = Mapping[str, Any]  # a stranger's file: nothing in it is taken for granted
@@ -92,7 +92,7 @@ def _scheme_floor(scheme: str, engine: str, version: str) -> Floor:
     newer, older, sglang = SCHEMES[scheme]
     if engine == "sglang":
         return sglang
-    have = number(version)
+    have = of_version(version)
     return older if have and have <= VLLM.older else newer
 
 

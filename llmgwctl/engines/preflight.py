@@ -14,6 +14,7 @@ from llmgwctl.engines.model_files import ModelFiles
 from llmgwctl.engines.versions import Installed, differing, nccl_of, parse
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.machine import NcclFile
+from llmgwctl.model.numbers import older
 from llmgwctl.model.plan import ReplicaPlan
 from llmgwctl.model.profile import Profile
 
@@ -68,8 +69,10 @@ def engine_seen(engine: Engine, text: str, error: str = "") -> EngineSeen:
 
 
 def main_name(engine: Engine) -> str:
-    """The package whose version is the engine's."""
-    return engine.version.same[0] if engine.version is not None and engine.version.same else ""
+    """The package whose version is the engine's, or what an engine without a build runs on."""
+    if engine.version is None:
+        return ""
+    return engine.version.package or next(iter(engine.version.same), "")
 
 
 def build_on(build: Build, engine: Engine, seen: Seen) -> Build:
@@ -133,11 +136,39 @@ def _engines(profile: Profile, engine: Engine, seen: Mapping[str, Seen]) -> Iter
         if found.missing:
             by_words.setdefault(found.missing, []).append(host)
     for words, hosts in by_words.items():
-        what = f"profile {profile.name}: {engine.name} is missing on {', '.join(hosts)} ({words})"
-        yield Problem(what, f"install it there, or say where it is: path in [engines.{engine.name}]")
+        yield _missing(profile, engine, hosts, words)
     there = {h: e.installed for h, e in asked.items() if not e.missing}
+    yield from _too_old(profile, engine, there)
     if engine.version is not None and len(there) > 1:
         yield from differing(profile.name, engine.version, there)
+
+
+def _missing(profile: Profile, engine: Engine, hosts: Sequence[str], words: str) -> Problem:
+    if engine.needs_build:
+        what = f"profile {profile.name}: {engine.name} is missing on {', '.join(hosts)} ({words})"
+        return Problem(what, f"install it there, or say where it is: path in [engines.{engine.name}]")
+    have = "has none" if len(hosts) == 1 else "have none"
+    return _runs_on(profile, engine, f"{', '.join(hosts)} {have} ({words})")
+
+
+def _too_old(profile: Profile, engine: Engine, installed: Mapping[str, Installed]) -> Iterable[Problem]:
+    old: dict[str, list[str]] = {}
+    for host, versions in installed.items():
+        version = versions.get(main_name(engine), "")
+        if engine.version is not None and older(version, engine.version.least):
+            old.setdefault(version, []).append(host)
+    for version, hosts in old.items():
+        yield _runs_on(profile, engine, f"{', '.join(hosts)} {'has' if len(hosts) == 1 else 'have'} {version}")
+
+
+def _runs_on(profile: Profile, engine: Engine, told: str) -> Problem:
+    """Against what an engine that takes no build runs on: there is no path that could name another one."""
+    least = engine.version.least if engine.version is not None else ""
+    return Problem(
+        f"profile {profile.name}: {engine.name} needs {main_name(engine)} {least} or newer, and {told}",
+        f"install one there and let PATH find it first (the file in `source` of [engines.{engine.name}] may set PATH); "
+        f"{engine.name} itself takes no build, it is sent along",
+    )
 
 
 def _ray(profile: Profile, seen: Mapping[str, Seen], builds: Mapping[str, Build]) -> Iterable[Problem]:

@@ -11,8 +11,8 @@ from llmgwctl.engines.capability import SGLANG
 from llmgwctl.engines.container import containable, key_path
 from llmgwctl.engines.options import fighting_args, flag_of, key_in_args
 from llmgwctl.engines.programs import host_port, is_python, program
-from llmgwctl.engines.versions import number
 from llmgwctl.model.gpu import Gpu
+from llmgwctl.model.numbers import of_version
 from llmgwctl.model.plan import ReplicaPlan
 from llmgwctl.model.profile import Profile
 
@@ -104,7 +104,7 @@ def _sizes(ctx: ShardContext) -> Iterable[str]:
 
 def _attention_dp(dp: int, version: str) -> tuple[str, ...]:
     """Replicas of attention inside the tensor parallel group: no further GPUs. Plain --dp-size cannot span hosts."""
-    have = number(version)
+    have = of_version(version)
     if have and have < ATTN_DP:
         return ("--dp-size", str(dp), "--enable-dp-attention")
     return ("--attn-dp-size", str(dp))

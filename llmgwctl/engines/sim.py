@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files as package_files
 
-from llmgwctl.engines.base import Command, Engine, Problem, ShardContext, Stop
+from llmgwctl.engines.base import Command, Engine, Problem, ShardContext, Stop, VersionProbe
 from llmgwctl.engines.checks import fighting_args
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.profile import Profile
@@ -67,4 +67,5 @@ ENGINE = Engine(
     needs_build=False,
     gpuless=True,
     api_key_env="SIM_API_KEY",
+    version=VersionProbe("sim_python.sh", lambda _build: (), package="python3", least="3.8"),
 )

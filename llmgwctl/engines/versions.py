@@ -22,12 +22,6 @@ def nccl_of(installed: Mapping[str, str]) -> str:
     return next((v for n, v in installed.items() if n.startswith("nvidia-nccl")), "")
 
 
-def number(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version, for comparing; () when there are none."""
-    m = re.match(r"v?(\d+(?:\.\d+)*)", version.strip())
-    return tuple(int(n) for n in m.group(1).split(".")) if m else ()
-
-
 def differing(profile: str, probe: VersionProbe, hosts: Mapping[str, Mapping[str, str]]) -> Iterable[Problem]:
     """Hosts of one replica that do not have the same: engines, NCCL and Ray refuse or hang on it much later."""
     for name in probe.same:

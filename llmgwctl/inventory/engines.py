@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from llmgwctl.engines.base import Build
@@ -33,14 +33,31 @@ def known_engines() -> tuple[str, ...]:
 
 def build(name: str, table: EngineTable, context: Context) -> Builds:
     at: At = ("engines", name)
-    context.known_engine(name, at)
+    known = context.known_engine(name, at)
     for pool in table.pools:
         context.known_pool(pool, (*at, "pools", pool))
-    _paths(table, at, context)
-    for kind, tables in (("pools", table.pools), ("hosts", table.hosts)):
-        for one, keys in tables.items():
-            _paths(keys, (*at, kind, one), context)
+    for here, keys in _tables(table, at):
+        _paths(keys, here, context)
+        if known:
+            _build_taken(name, keys, here, context)
     return Builds(_keys(table), {p: _keys(t) for p, t in table.pools.items()}, _by_host(table, at, context))
+
+
+def _tables(table: EngineTable, at: At) -> Iterator[tuple[At, BuildTable]]:
+    yield at, table
+    for kind, tables in (("pools", table.pools), ("hosts", table.hosts)):
+        yield from (((*at, kind, one), keys) for one, keys in tables.items())
+
+
+def _build_taken(name: str, table: BuildTable, at: At, context: Context) -> None:
+    """An engine that is sent along has no build that could be named; only what is sourced before it counts."""
+    from llmgwctl.engines import ENGINES
+
+    if ENGINES[name].needs_build:
+        return
+    for key in BuildTable.model_fields:
+        if key != "source" and getattr(table, key) is not None:
+            context.faults.add((*at, key), f"{name} takes no build, it is sent along: only source counts")
 
 
 def _paths(table: BuildTable, at: At, context: Context) -> None:

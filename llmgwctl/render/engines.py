@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from llmgwctl.model.host import HostFacts, Snapshot
+from llmgwctl.model.numbers import older
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.text import PLAIN, Look, clean, draw, table
 
@@ -42,17 +43,18 @@ def _host(facts: HostFacts) -> dict[str, Any]:
 
 
 def _folded(engines: list[EngineRow], snapshot: Snapshot) -> Iterator[tuple[str, list[str], str]]:
-    """Engines that have a build on hosts; `package` names the one whose version is the engine's."""
+    """Engines that can be asked; `package` names the one whose version is the engine's, or which it runs on."""
     read = [f for f in snapshot.hosts if not f.engines.broken]
     for row in engines:
-        name, package = str(row["name"]), str(row["package"])
-        if package:
-            said = alike((f.host.name, _words(f, name, package)) for f in read)
-            yield from ((name, hosts, words) for hosts, words in said)
+        if row["package"]:
+            said = alike((f.host.name, _words(f, row)) for f in read)
+            yield from ((str(row["name"]), hosts, words) for hosts, words in said)
 
 
-def _words(facts: HostFacts, engine: str, package: str) -> str:
-    found = next((e for e in facts.engines.value or () if e.engine == engine), None)
+def _words(facts: HostFacts, row: EngineRow) -> str:
+    package, least = str(row["package"]), str(row["least"])
+    found = next((e for e in facts.engines.value or () if e.engine == row["name"]), None)
     if found is None or (found.versions and not found.version(package)):
-        return "not installed"
-    return ", ".join(f"{name} {version}" for name, version in found.versions) or found.why
+        return "not installed" if row["needs_build"] else f"no {package}"
+    told = ", ".join(f"{name} {version}" for name, version in found.versions) or found.why
+    return f"{told}: too old, {least} is needed" if older(found.version(package), least) else told
