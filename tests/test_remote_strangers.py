@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import tempfile
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -81,9 +82,11 @@ def sticky(path: Path) -> Path:
     return path
 
 
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+
+
 def as_nobody(argv, **more):
-    other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    return subprocess.run([*other, *argv], capture_output=True, check=False, **more)
+    return subprocess.run([*NOBODY, *argv], capture_output=True, check=False, **more)
 
 
 def nobody_claims(p):
@@ -208,12 +211,37 @@ def test_a_stop_ends_what_runs_whatever_lies_beside_the_claims(host, tmp_path, t
         said = stop(p)
         assert said.exit_code == 0, said
         assert "blocked\t" in said.stdout
+        assert trick != "held" or f"was not free for 5 s: held by pid {os.getpid()} (" in said.stdout
         assert not of_tree(tmp_path)
         said = clean(p)
         assert said.exit_code == 0, said
         assert "blocked\t" in said.stdout
     assert not directory(p).exists()
     assert not list(first(host).glob("gpu-*"))
+
+
+def holders(lock: Path, *account: str) -> str:
+    """What is said of a lock that could not be had."""
+    lib = files("llmgwctl.remote").joinpath("lib.sh").read_text()
+    argv = [*account, SHELL, "-c", f'{lib}\nlock_holders "$3"', "lib", "", "/nowhere", str(lock)]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@root_only
+@pytest.mark.parametrize("handed_on", [False, True], ids=["by-the-locker", "handed-on"])
+def test_who_holds_a_lock_is_named(shared, handed_on):
+    """With pid and account; where only root could tell, the command for root."""
+    lock = sticky(first(shared)) / "claims.lock"
+    lock.touch()
+    with lock.open() as held:
+        if handed_on:  # as our own runs do: the process that asked for the lock is gone
+            subprocess.run(["flock", str(held.fileno())], pass_fds=[held.fileno()], check=True)
+        else:
+            fcntl.flock(held, fcntl.LOCK_EX)
+        me = f"pid {os.getpid()} ({Path('/proc/self/comm').read_text().strip()}) of root"
+        assert holders(lock) == me
+        nobody = holders(lock, *NOBODY)
+        assert nobody == (f"another account's process, which root can name: fuser -v {lock}" if handed_on else me)
 
 
 # --- nor anything of theirs ended ----------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ run_afters() {
         [ -s "$after" ] || continue
         index=${after%/after}
         (cd "$1" && as_engine && exec timeout -k 5 60 "$shell" ./command.sh "${index##*.}" after) \
-            </dev/null >>"$1/supervisor.log" 2>&1 9>&- || echo "after command ${index##*.}: exit code $?" >>"$1/supervisor.log"
+            </dev/null >>"$1/supervisor.log" 2>&1 9>&- 7>&- || echo "after command ${index##*.}: exit code $?" >>"$1/supervisor.log"
     done
 }
 
@@ -163,21 +163,59 @@ check_claims() {
     [ -w "$1" ] || die "$REFUSED" "$1 cannot be written"
 }
 
-# seconds: how long the lock may be waited for.
+# seconds: how long the locks may be waited for. Every place that is there is locked, the first one first, and then they
+# are looked for again. Two that make different places at the same moment, because one of them may not write where the
+# other does, then have a lock in common: whichever looks later sees both.
 open_claims() {
     make_claims || die 1 "no place for claims: neither $root/run/lock nor $root/dev/shm can be written"
-    for place in "$claims_first" "$claims_second"; do
-        if [ -e "$place" ] || [ -L "$place" ]; then check_claims "$place"; fi
+    read_clock
+    lock_s=$1 lock_until=$((clock + $1)) rounds=0 locked=''
+    while found=$(places) && [ "$found" != "$locked" ]; do
+        [ "$rounds" -lt 5 ] || die "$REFUSED" "$claims_first and $claims_second come and go"
+        rounds=$((rounds + 1))
+        unlock_claims
+        for place in "$claims_first" "$claims_second"; do
+            if [ -e "$place" ] || [ -L "$place" ]; then check_claims "$place" && lock_place "$place"; fi
+        done
+        locked=$found
     done
-    lock_claims "$1"
+    find_claims || die 1 "$claims_first and $claims_second are gone"
 }
 
-lock_claims() {
+places() {
+    for place in "$claims_first" "$claims_second"; do
+        if [ -e "$place" ] || [ -L "$place" ]; then printf '%s\n' "$place"; fi
+    done
+}
+
+unlock_claims() {
+    exec 9<&- 7<&-
+}
+
+lock_place() {
+    lock=$1/claims.lock
+    [ -e "$lock" ] || (umask 022 && set -C && : >"$lock") 2>/dev/null
+    is_plain "$lock" || die "$REFUSED" "$lock is no plain file"
     # Opened for reading: with fs.protected_regular another account's file cannot be opened with O_CREAT here.
-    [ -e "$claims/claims.lock" ] || (umask 022 && set -C && : >"$claims/claims.lock") 2>/dev/null
-    is_plain "$claims/claims.lock" || die "$REFUSED" "$claims/claims.lock is no plain file"
-    exec 9<"$claims/claims.lock" || die 1 "$claims/claims.lock cannot be opened"
-    flock -w "$1" 9 || die 1 "$claims/claims.lock is held by another account's run for more than $1 s"
+    if [ "$1" = "$claims_first" ]; then exec 9<"$lock" && number=9; else exec 7<"$lock" && number=7; fi
+    read_clock
+    wait_s=$((lock_until - clock))
+    if [ "$wait_s" -lt 1 ]; then wait_s=1; fi
+    flock -w "$wait_s" "$number" || die 1 "$lock was not free for $lock_s s: held by $(lock_holders "$lock")"
+}
+
+# Of a process of another account only root sees what it has open, but the kernel's list of locks names it to all,
+# unless the one that asked for the lock has handed it on and is gone (as `flock` is, which our own runs call).
+lock_holders() {
+    device=$(stat -c %d "$1") said=''
+    file=$(printf '%02x:%02x:%s 0 EOF' $((device >> 8 & 0xfff)) $((device & 0xff | device >> 12 & 0xfff00)) "$(stat -c %i "$1")")
+    holders=$(grep -ls "^lock:.* FLOCK .* $file\$" /proc/[0-9]*/fdinfo/* | cut -d / -f 3 | sort -nu)
+    [ -n "$holders" ] || holders=$(sed -n "s/^[0-9]*: FLOCK .* \([0-9]*\) $file\$/\1/p" /proc/locks 2>/dev/null)
+    for pid in $holders; do
+        name=$(tr -d '\000-\037\177' 2>/dev/null <"/proc/$pid/comm") || continue # it is gone
+        said="${said:+$said, }pid $pid ($name) of $(stat -c %U "/proc/$pid")"
+    done
+    printf '%s\n' "${said:-"another account's process, which root can name: fuser -v $1"}"
 }
 
 is_plain() {

@@ -112,7 +112,7 @@ make_room() {
 # Its own session, none of our descriptors, the account's own settings: it outlives the login and holds nothing of it.
 supervise() {
     (
-        exec </dev/null >>"$dir/supervisor.log" 2>&1 9>&-
+        exec </dev/null >>"$dir/supervisor.log" 2>&1 9>&- 7>&-
         PATH=${own_path:-$PATH} LC_ALL=$own_lc_all LLMGWCTL_SUPERVISOR=$marker
         [ -n "$LC_ALL" ] || unset LC_ALL
         export LLMGWCTL_SUPERVISOR
@@ -226,7 +226,7 @@ no_more_starts() {
     find_claims || return 0
     open_claims 5
     launch_claims | while IFS= read -r file; do add_line "$file" "stopping=1"; done
-    exec 9<&-
+    unlock_claims
 }
 
 # The process that the engine names, last command first, each given time before the next is told.
