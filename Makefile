@@ -1,12 +1,13 @@
 # make demo   the whole main job on a simulated rack        make test   all quick tests
 # make check  lint + types + shell + tests                   make real   tests with real engines (after make real-setup)
+# make bench  llmgwctl and its peers, measured              make profile   where the time goes
 # make soak   the long counts     make fuzz   mutated outputs through every parser     make screenshots   docs/img
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: setup demo test check lint types shell real real-llama real-setup soak bench-growth fuzz screenshots clean
+.PHONY: setup demo test check lint types shell real real-llama real-setup soak bench profile bench-growth fuzz screenshots clean
 
 setup: .venv/.done
 
@@ -44,6 +45,13 @@ real-llama: setup
 
 bench-growth: setup
 	$(BIN)/python tests/bench/growth.py
+
+# make bench CASE=light-1000 HOSTS=100 ROUNDS=1 tries one case; without CASE and HOSTS docs/benchmarks.md is written.
+bench: setup
+	PYTHONPATH=tests $(BIN)/python -m bench.run $(CASE) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+profile: setup
+	PYTHONPATH=tests $(BIN)/python -m bench.profiling $(if $(HOSTS),--hosts $(HOSTS))
 
 soak: setup
 	LLMGW_E2E=1 $(BIN)/python -m pytest -m soak --override-ini addopts='-ra --strict-markers'
