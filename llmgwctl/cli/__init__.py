@@ -25,7 +25,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _said(*_sentence(e))
     from llmgwctl.cli.streams import flush
 
+    _forget_ctrl_c()
     return flush() or code
+
+
+def _forget_ctrl_c() -> None:
+    """Python remembers a Ctrl-C that cut through a text which it was just running (each dataclass is one when it is
+    made), whoever has dealt with it since, and at its end dies of it in place of our exit code. The next text clears
+    it.
+    """
+    eval("None")  # noqa: S307
 
 
 def _run(argv: Sequence[str] | None) -> int:

@@ -53,10 +53,20 @@ def demo() -> None:
 
 def _demonstrate() -> list[int]:
     """The processes that it has left behind."""
-    with TemporaryDirectory(prefix="llmgwctl-demo-") as directory, _rack(Path(directory)) as inventory:
+    with _folder() as directory, _rack(directory) as inventory:
         with _found(inventory):
             _show()
-        return _left(Path(directory))
+        return _left(directory)
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    made = TemporaryDirectory(prefix="llmgwctl-demo-")
+    try:
+        yield Path(made.name)
+    finally:
+        with undisturbed():
+            made.cleanup()
 
 
 @contextlib.contextmanager
