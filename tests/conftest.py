@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 # Machines are shared and noisy: how long an example takes says nothing about the code.
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
 
