@@ -8,6 +8,7 @@ from llmgwctl.model.imex import Imex, ImexChannel, ImexTable
 from llmgwctl.model.reading import Reading, absent, broken, ok
 from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
 from llmgwctl.probe.imex_table import NoTable, read_table
+from llmgwctl.probe.same import same
 
 FILES, QUERY, JSON, TEXT = "imex-files", "nvidia-imex-ctl-q", "nvidia-imex-ctl-N-j", "nvidia-imex-ctl-N"
 READY, DOWN, MISSING = "READY", "DOWN", 127
@@ -72,13 +73,13 @@ def parse(outputs: dict[str, Output]) -> Reading[object]:
             why=_judged(why, files),
             table=table,
             table_why=table_why,
-            node_list=tuple(files.nodes),
-            node_addresses=tuple(files.resolved),
+            node_list=same(tuple(files.nodes)),
+            node_addresses=same(tuple(files.resolved)),
             unit_load=files.unit.get("LoadState"),
             unit_active=files.unit.get("ActiveState"),
             unit_file=files.unit.get("UnitFileState"),
             cmd_enabled=files.cmd_enabled,
-            channels=tuple(sorted(files.channels, key=lambda c: c.number)),
+            channels=same(tuple(sorted(files.channels, key=lambda c: c.number))),
             channel_major=files.major,
             files_why=files_why,
         )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 
 from llmgwctl.model.imex import ImexNode, ImexTable
+from llmgwctl.probe.same import same
 from llmgwctl.probe.smi_tree import number
 
 NODE = re.compile(
@@ -14,6 +16,7 @@ NODE = re.compile(
 ROW = re.compile(r"\d{1,5}(\s+\S{1,24})+")
 DOMAIN = re.compile(r"Domain State: *(\S{1,64})")
 LIMIT_NODES, LIMIT_CELLS = 2048, 1_000_000
+MOST_CELLS = 72 * 72  # of a table whose like may come again
 
 TOKENS = {
     "CONNECTED": "C",
@@ -61,7 +64,18 @@ def _text(lines: list[str]) -> ImexTable:
         raise NoTable("no table in the answer")
     if not domain:
         raise NoTable("the table ends early")
-    return ImexTable(tuple(nodes[:LIMIT_NODES]), cells, domain)
+    return _table(nodes, cells, domain)
+
+
+def _table(nodes: list[ImexNode], cells: dict[tuple[int, int], str], domain: str) -> ImexTable:
+    """Each tray prints the whole table of its rack, and most racks print the same one: the cells are kept once."""
+    shared = _cells(frozenset(cells.items())) if len(cells) <= MOST_CELLS else cells
+    return ImexTable(same(tuple(nodes[:LIMIT_NODES])), shared, domain)
+
+
+@lru_cache(maxsize=256)
+def _cells(items: frozenset[tuple[tuple[int, int], str]]) -> dict[tuple[int, int], str]:
+    return dict(sorted(items))
 
 
 def _node(found: re.Match[str]) -> ImexNode:
@@ -83,7 +97,7 @@ def _json(text: str) -> ImexTable:
         raise NoTable(f"the table has more than {LIMIT_NODES} nodes")
     nodes = sorted((_json_node(int(key), entry) for key, entry in entries.items()), key=lambda n: n.index)
     cells = {(int(i), j): token for i, entry in entries.items() for j, token in _json_row(entry.get("connections"))}
-    return ImexTable(tuple(nodes[:LIMIT_NODES]), cells, _word(document.get("status")))
+    return _table(nodes, cells, _word(document.get("status")))
 
 
 def _json_node(index: int, entry: dict[str, object]) -> ImexNode:
@@ -93,8 +107,12 @@ def _json_node(index: int, entry: dict[str, object]) -> ImexNode:
 def _json_row(row: object) -> list[tuple[int, str]]:
     if not isinstance(row, dict):
         return []
-    words = [(int(key), _word(cell.get("status"))) for key, cell in row.items() if _plain(key, cell)]
-    return [(j, TOKENS.get(word, word)) for j, word in words]
+    return [(int(key), _token(cell.get("status"))) for key, cell in row.items() if _plain(key, cell)]
+
+
+def _token(status: object) -> str:
+    word = _word(status)
+    return TOKENS.get(word, word)
 
 
 def _plain(key: str, entry: object) -> bool:

@@ -16,7 +16,7 @@ PERFORMANCE = re.compile(r"P\d{1,2}")
 INFOROM = re.compile(
     r"WARNING: infoROM is corrupted at gpu ([0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])"
 )
-CORRUPT = "Corrupted infoROM"
+CORRUPT = frozenset({"Corrupted infoROM"})
 
 
 def condition_of(gpu: Node) -> Condition:
@@ -97,7 +97,6 @@ def _yes(text: str) -> bool | None:
 def inforom_corrupt(said: str, blocks: list[Node]) -> Iterator[str]:
     """PCI addresses, as printed, of GPUs whose infoROM nvidia-smi calls corrupted: in a warning beside the report, or
     as the text in place of a value (inside Fabric that is the fabric's own status)."""
-    yield from (found[1] for line in said.split("\n") if (found := INFOROM.search(line[:400])))
-    for block in blocks:
-        if any(text == CORRUPT for _, text in block.values(skip=frozenset({"Fabric"}))):
-            yield block.value or ""
+    if "infoROM is corrupted" in said:
+        yield from (found[1] for line in said.split("\n") if (found := INFOROM.search(line[:400])))
+    yield from (b.value or "" for b in blocks if any(b.saying(CORRUPT, skip=frozenset({"Fabric"}))))

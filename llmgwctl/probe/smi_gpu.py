@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from llmgwctl.model.gpu import Gpu, GpuProcess, Platform
+from llmgwctl.probe.same import same
 from llmgwctl.probe.smi_condition import condition_of
 from llmgwctl.probe.smi_fabric import fabric_of
 from llmgwctl.probe.smi_tree import NOTHING, Node, mebibytes, number, yes_no
@@ -32,9 +33,8 @@ def bus_id(text: str) -> str:
 
 def trouble(block: Node) -> str | None:
     """Why this block is no readable GPU; None when it is one. A dead GPU may still tell its name and UUID."""
-    failed = ((name, value) for name, value in block.values(skip=ELSEWHERE) if value in FAILED)
-    gone = ((name, value) for name, value in (block.child("Fabric") or Node("")).values() if value in GONE)
-    name, value = next(failed, None) or next(gone, ("", ""))
+    gone = (block.child("Fabric") or Node("")).saying(GONE)
+    name, value = next(block.saying(FAILED, skip=ELSEWHERE), None) or next(gone, ("", ""))
     return f"{value} ({name})" if value else _essential(block)
 
 
@@ -56,9 +56,9 @@ def gpu_of(block: Node, index: int, compute_cap: str | None = None) -> Gpu:
     return Gpu(
         index=index,
         uuid=block.raw("GPU UUID") or "",
-        bus_id=bus_id(block.value or ""),
+        bus_id=same(bus_id(block.value or "")),
         name=block.raw("Product Name") or "",
-        fabric=fabric_of(block),
+        fabric=same(fabric_of(block)),
         platform=_platform(block),
         memory_total_mib=mebibytes(block.raw("FB Memory Usage", "Total")),
         memory_used_mib=mebibytes(block.raw("FB Memory Usage", "Used")),
@@ -73,7 +73,7 @@ def gpu_of(block: Node, index: int, compute_cap: str | None = None) -> Gpu:
         ecc_uncorrected=_ecc(block.child("ECC Errors", "Volatile")),
         remap_pending=yes_no(block.raw("Remapped Rows", "Pending"), "Yes", "No"),
         remap_failed=yes_no(block.raw("Remapped Rows", "Remapping Failure Occurred"), "Yes", "No"),
-        condition=condition_of(block),
+        condition=same(condition_of(block)),
         processes=tuple(p for n in processes.all("Process ID") if (p := _process(n)) is not None),
         processes_known=_listed(processes),
     )

@@ -26,17 +26,26 @@ NOTHING = frozenset(
 
 @dataclass(slots=True)
 class Node:
-    """A key with its value, or a section with what stands under it; some keys are both."""
+    """A key with its value, or a section with what stands under it; some keys are both.
+
+    Once it is asked, nothing is added to it: reports that print the same section share its node.
+    """
 
     name: str
     value: str | None = None
     children: list[Node] = field(default_factory=list)
+    _first: dict[str, Node] | None = field(default=None, init=False, repr=False, compare=False)
+    _texts: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def child(self, *path: str) -> Node | None:
         """The node at a path; the first of a name wins, so that a later line cannot overrule an earlier one."""
         node: Node | None = self
         for name in path:
-            node = next((c for c in node.children if c.name == name), None) if node else None
+            if node is None:
+                return None
+            if node._first is None:
+                node._first = {c.name: c for c in reversed(node.children)}
+            node = node._first.get(name)
         return node
 
     def raw(self, *path: str) -> str | None:
@@ -60,6 +69,18 @@ class Node:
             if node.value is not None:
                 yield node.name, node.value
             todo.extend(reversed(node.children))
+
+    def saying(self, texts: frozenset[str], skip: frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
+        """Those of `values` whose text is one of these. Sections without any are passed over as a whole."""
+        for child in self.children:
+            if child.name not in skip and not child._said().isdisjoint(texts):
+                yield from (pair for pair in ((child.name, child.value or ""), *child.values()) if pair[1] in texts)
+
+    def _said(self) -> frozenset[str]:
+        """Every text at this node and below it."""
+        if self._texts is None:
+            self._texts = frozenset((self.value or "", *(text for _, text in self.values())))
+        return self._texts
 
 
 def number(text: str | None) -> int | None:
