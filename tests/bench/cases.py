@@ -153,7 +153,7 @@ _ENDS = {"dead": "connect-timeout", "silent": "login-timeout", "hanging": "comma
 
 def sick_500(bench: Bench) -> Case:
     count = bench.size(500)
-    modes = _sick(count)
+    modes = sick_places(count)
     with bench.fleet(count, ssh=LIMITS) as fleet:
         (well,) = bench.in_turn([(nvlink(fleet), right(fleet))])
     with bench.fleet(count, modes, ssh=LIMITS) as fleet:
@@ -174,7 +174,7 @@ def sick_500(bench: Bench) -> Case:
     return Case(f"{count} hosts, 1 % dead, 1 % silent, 1 % hanging", COLUMNS, rows, bars, notes)
 
 
-def _sick(count: int) -> dict[int, str]:
+def sick_places(count: int) -> dict[int, str]:
     """One in a hundred of each kind (one at least), spread over the fleet."""
     each = max(1, count // 100)
     step = count // (each * len(_ENDS))

@@ -53,6 +53,7 @@ class LightHosts:
     directory: Path
     made: list[Template]
     process: subprocess.Popen[str]
+    port: int = lightfleet.PORT
 
     def counts(self) -> dict[str, int]:
         """What the server has seen, and what is open now."""
@@ -85,24 +86,25 @@ def light_hosts(
     *,
     delay_s: float = 0.0,
     ssh: dict[str, object] | None = None,
+    port: int = lightfleet.PORT,
 ) -> Iterator[LightHosts]:
     """Serve them. They end with this process, however that ends: their input ends with it."""
     raise_file_limit()
     directory.mkdir(parents=True, exist_ok=True)
     public = client_key(directory)
-    (directory / "known_hosts").write_text(lightfleet.known_hosts(hosts))
-    (directory / "inventory.toml").write_text(lightfleet.inventory(hosts, directory, ssh or {}))
-    (directory / "ssh_config").write_text(ssh_config(directory, lightfleet.PORT, lightfleet.USER))
+    (directory / "known_hosts").write_text(lightfleet.known_hosts(hosts, port=port))
+    (directory / "inventory.toml").write_text(lightfleet.inventory(hosts, directory, ssh or {}, port=port))
+    (directory / "ssh_config").write_text(ssh_config(directory, port, lightfleet.USER))
     (directory / "hosts").write_text("".join(f"{h.address}\n" for h in hosts))
     described = directory / "fleet.json"
-    described.write_text(lightfleet.description(hosts, made, public, delay_s))
+    described.write_text(lightfleet.description(hosts, made, public, delay_s, port))
     pipe = subprocess.PIPE
     with subprocess.Popen([str(program), str(described)], stdin=pipe, stdout=pipe, text=True) as process:
         try:
             assert process.stdout is not None
             if process.stdout.readline() != "ready\n":
                 raise RuntimeError("the light hosts did not start (is another bench running?)")
-            yield LightHosts(hosts, directory, made, process)
+            yield LightHosts(hosts, directory, made, process, port)
         finally:
             process.kill()
 

@@ -127,7 +127,7 @@ def templates(directory: Path, racks: Sequence[LightHost] | None = None) -> list
     """The marked answers of the trays of one rack, by place."""
     trays = [h.machine for h in (racks or fleet(TRAYS))]
     peers = {m.address: m for m in trays}
-    return [{n: _marked(o, ids(m)) for n, o in read_tree(directory / m.name, m, peers).items()} for m in trays]
+    return [{n: with_marks(o, ids(m)) for n, o in read_tree(directory / m.name, m, peers).items()} for m in trays]
 
 
 def read_tree(root: Path, m: Machine, peers: dict[str, Machine]) -> dict[str, Output]:
@@ -152,7 +152,7 @@ def read_tree(root: Path, m: Machine, peers: dict[str, Machine]) -> dict[str, Ou
     return answer.outputs
 
 
-def _marked(output: Output, own: Values) -> Output:
+def with_marks(output: Output, own: Values) -> Output:
     text = _with_readings(marked(output.stdout, own))
     return replace(output, stdout=text, stderr=marked(output.stderr, own))
 
@@ -181,10 +181,12 @@ def filled(text: str, own: Values) -> str:
 # --- what leads to them ---------------------------------------------------------------------------------------------
 
 
-def description(hosts: Iterable[LightHost], made: list[Template], client_key: str, delay_s: float) -> str:
+def description(
+    hosts: Iterable[LightHost], made: list[Template], client_key: str, delay_s: float = 0, port: int = PORT
+) -> str:
     """What the light hosts' server reads."""
     document = {
-        "port": PORT,
+        "port": port,
         "client_key": client_key,
         "delay_ms": round(delay_s * 1000),
         "templates": [{n: _section(o) for n, o in t.items()} for t in made],
@@ -206,9 +208,11 @@ def _section(o: Output) -> dict[str, object]:
     return {"rc": rc, "ms": o.ms, "state": o.state, "note": o.note, "out": o.stdout, "err": o.stderr}
 
 
-def inventory(hosts: Sequence[LightHost], directory: Path, ssh: dict[str, object], jump: str = "") -> str:
+def inventory(
+    hosts: Sequence[LightHost], directory: Path, ssh: dict[str, object], *, jump: str = "", port: int = PORT
+) -> str:
     """The inventory of these hosts; `ssh` is put over the usual keys of its [ssh] table."""
-    common: dict[str, object] = {"port": PORT} | ({"proxy_jump": jump} if jump else {})
+    common: dict[str, object] = {"port": port} | ({"proxy_jump": jump} if jump else {})
     table = {
         "user": USER,
         "identity_file": str(directory / "id_ed25519"),
@@ -219,8 +223,8 @@ def inventory(hosts: Sequence[LightHost], directory: Path, ssh: dict[str, object
     return tomli_w.dumps({"ssh": table | ssh, "hosts": blocks(spec, common)})
 
 
-def known_hosts(hosts: Iterable[LightHost], *, hashed: bool = False) -> str:
-    return "".join(f"{line_name(h.address, hashed=hashed)} {h.public_key}\n" for h in hosts)
+def known_hosts(hosts: Iterable[LightHost], *, hashed: bool = False, port: int = PORT) -> str:
+    return "".join(f"{line_name(h.address, hashed=hashed, port=port)} {h.public_key}\n" for h in hosts)
 
 
 def line_name(address: str, *, hashed: bool, port: int = PORT) -> str:

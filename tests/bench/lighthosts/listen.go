@@ -16,6 +16,11 @@ func reuse(_, _ string, c syscall.RawConn) error {
 	})
 }
 
+// claim keeps a second process from taking half of the connections: two may share a TCP port, and not this one.
+func claim(port int) (net.PacketConn, error) {
+	return net.ListenPacket("udp4", ":"+strconv.Itoa(port))
+}
+
 func listen(port int) (net.Listener, error) {
 	config := net.ListenConfig{Control: reuse}
 	return config.Listen(context.Background(), "tcp4", ":"+strconv.Itoa(port))

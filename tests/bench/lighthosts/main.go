@@ -164,6 +164,11 @@ func main() {
 		log.Fatal(err)
 	}
 	raiseFileLimit()
+	claimed, err := claim(f.Port)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer claimed.Close()
 	for address, h := range f.Hosts {
 		if h.Mode == "dead" {
 			if err := dropEverything(address, f.Port); err != nil {
