@@ -23,7 +23,7 @@ from llmgwctl.cli import main
 from llmgwctl.cli.app import app
 from llmgwctl.inventory import load
 
-COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
+COMMANDS = sorted(get_command(app()).commands)  # type: ignore[attr-defined]
 LOCAL = {"rack", "demo", "init"}  # they read no inventory
 FAULTS = ("r1-t02:imex-down", "r1-t03:gpu-not-joined:2", "r1-t04:refused")
 
@@ -85,7 +85,7 @@ def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -
 
 def all_commands() -> Iterator[tuple[list[str], Any]]:
     """Every command with the words that call it, those below another too."""
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+    for name, command in get_command(app()).commands.items():  # type: ignore[attr-defined]
         yield [name], command
         for below, one in getattr(command, "commands", {}).items():
             yield [name, below], one

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Sequence
 
 INTERRUPTED = 130
 FAILED = 1
+SELDOM = 50_000  # objects between two looks for garbage: of what is loaded, and of facts, next to nothing ever is
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point. Errors raised on purpose become one sentence on stderr; tracebacks only with LLMGWCTL_DEBUG=1."""
+    before = gc.get_threshold()
+    gc.set_threshold(SELDOM)
     try:
         code = _run(argv)
     except KeyboardInterrupt:  # while this program was still being loaded, too
@@ -25,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _said(*_sentence(e))
     from llmgwctl.cli.streams import flush
 
+    gc.set_threshold(*before)
     _forget_ctrl_c()
     return flush() or code
 
@@ -44,9 +49,10 @@ def _run(argv: Sequence[str] | None) -> int:
     from llmgwctl.cli.app import app
     from llmgwctl.cli.signals import like_ctrl_c
 
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
         with like_ctrl_c():
-            app(args=None if argv is None else list(argv), prog_name="llmgwctl")
+            app(words)(args=words, prog_name="llmgwctl")
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else FAILED if e.code else 0
         if code == INTERRUPTED:  # typer has taken a KeyboardInterrupt, and says nothing

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import sys
@@ -273,20 +272,17 @@ def bundle(directory: Path) -> Replay:
 def open_transport(asked: Asked, inventory: Inventory) -> Transport:
     if asked.bundle is not None:
         return bundle(asked.bundle)
+    from llmgwctl.transport import lean
+
+    lean.load()
     from llmgwctl.transport.ssh import Ssh
 
-    _collect_less_garbage()
+    gc.freeze()  # what is loaded by now stays, and need not be looked through again and again among the answers
 
     for file in () if asked.quiet else dict.fromkeys((inventory.ssh.identity_file, *_identities(inventory))):
         if file is not None and not Path(file).exists():
             note(f"identity_file {file} is not there: only other keys are offered")
     return Ssh(inventory.ssh)
-
-
-def _collect_less_garbage() -> None:
-    """What is loaded by now stays, and need not be looked through again for each few hundred objects of an answer."""
-    gc.freeze()
-    gc.set_threshold(50_000)
 
 
 def _identities(inventory: Inventory) -> Iterator[str | None]:
@@ -295,6 +291,8 @@ def _identities(inventory: Inventory) -> Iterator[str | None]:
 
 def run(work: Coroutine[Any, Any, T], interrupted: str = "interrupted") -> T:
     """Run a command's coroutine to its end; Ctrl-C cancels it, and its clean-up still runs."""
+    import asyncio
+
     try:
         return asyncio.run(work)
     except KeyboardInterrupt as e:

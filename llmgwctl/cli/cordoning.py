@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from dataclasses import replace
@@ -151,6 +150,8 @@ def _remember(s: Session, how: Callable[[Cordons], Cordons]) -> None:
 
 async def _on_hosts(s: Session, words: tuple[str, ...], payload: bytes) -> dict[str, str]:
     """Host -> why it could not be told; another account's cordon that stays is told as well."""
+    import asyncio
+
     from llmgwctl.launch.remote import call, fields
     from llmgwctl.model.errors import LlmgwError
 

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -162,6 +161,8 @@ def _endpoint() -> str:
 
 
 def _ask(endpoint: str, question: str) -> str:
+    import urllib.request
+
     body = {"model": PROFILE, "messages": [{"role": "user", "content": question}]}
     url = f"{endpoint.removesuffix('/v1')}/v1/chat/completions"
     request = urllib.request.Request(  # noqa: S310 (an http address of our own)

@@ -48,7 +48,6 @@ def metrics(
 
 
 async def _metrics(asked: Asked, textfile: Path | None, file_sd: Path | None) -> None:
-    from llmgwctl.engines import ENGINES
     from llmgwctl.publish import write_file
     from llmgwctl.render import prom
 
@@ -60,6 +59,8 @@ async def _metrics(asked: Asked, textfile: Path | None, file_sd: Path | None) ->
     if textfile is not None:
         write_file(textfile, text)
     if file_sd is not None:
+        from llmgwctl.engines import ENGINES
+
         write_file(file_sd, prom.file_sd(replicas, {e: x.metrics_path for e, x in ENGINES.items()}))
     if asked.json:
         out_json(prom.document(text))

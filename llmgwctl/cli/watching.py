@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import shlex
@@ -154,6 +153,8 @@ async def _look(
 
 async def _told(command: tuple[str, ...], transition: Transition) -> bool:
     """Whether the command took it. It gets no more than its time, and its output goes to stderr."""
+    import asyncio
+
     try:
         process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, stdout=STDERR)
     except OSError as e:
@@ -185,6 +186,8 @@ def _line(transition: Transition, asked: Asked, *, dated: bool) -> str:
 
 
 async def _live(asked: Asked, memory: Memory, command: tuple[str, ...], every_s: int) -> None:
+    import asyncio
+
     from llmgwctl.publish import Busy
 
     shown: list[str] = []

@@ -160,7 +160,7 @@ def _build(document: Document, faults: Faults, path: Path) -> Inventory:
         context,
         hosts={h.name: None for h in found},
         pools={h.pool: None for h in found},
-        engines=engines.known_engines(),
+        engines=engines.known_engines() if document.engines or document.profiles else (),
     )
     made = [profiles.build(name, table, context) for name, table in document.profiles.items()]
     return Inventory(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,8 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-MAX_CELL = 2000
+from llmgwctl.render.letters import MAX_CELL, clean, escaped, hidden
+
+__all__ = ["MAX_CELL", "PLAIN", "Look", "Rows", "clean", "draw", "escaped", "hidden", "say", "table"]
 GAP = 2  # columns between columns
 INDENT = (0, 0, 0, 2)
 
@@ -29,28 +29,6 @@ class Look:
 
 
 PLAIN = Look()
-
-
-def clean(text: str) -> str:
-    """One line of a host's text: control characters, direction marks and stray bytes as escapes, and bounded."""
-    if len(text) > MAX_CELL:
-        text = text[:MAX_CELL] + "..."
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(escaped(c) if hidden(c) else c for c in text)
-
-
-def hidden(c: str) -> bool:
-    """Whether a character is not seen, or is obeyed: control, direction, no width, a stray byte, private use."""
-    return unicodedata.category(c) in _HIDDEN
-
-
-def escaped(c: str) -> str:
-    named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-    code = ord(c)
-    return named.get(c) or (
-        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    )
 
 
 def draw(things: Iterable[RenderableType], look: Look = PLAIN) -> str:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 
-from llmgwctl.render.text import clean, escaped, hidden
+from llmgwctl.render.letters import clean, escaped, hidden
 
 _ODD = re.compile(r"[^\x20-\x7e\t\n]")
 
