@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from llmgwctl.model.fabric import FabricMap, HostVerdict
@@ -70,6 +71,24 @@ class Finding(Protocol):
     def hosts(self) -> Sequence[str]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Families:
+    """A collector for prometheus_client: all families, also those without a sample, in the order of FAMILIES."""
+
+    samples: tuple[Sample, ...]
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        made = {n: GaugeMetricFamily(n, text, labels=labels) for n, (text, labels) in FAMILIES.items()}
+        # One line twice would make a reader refuse the whole file; the first one stands.
+        for (name, labels), value in {(n, ls): v for n, ls, v in reversed(self.samples)}.items():
+            made[name].add_metric([clean(label) for label in labels], value)
+        for family in made.values():
+            family.samples.sort(key=lambda s: list(s.labels.values()))
+            yield family
+
+
 def metrics(
     fmap: FabricMap,
     snapshot: Snapshot,
@@ -78,41 +97,17 @@ def metrics(
     last_seen: Mapping[str, float] | None = None,
 ) -> str:
     """The whole exposition. `last_seen`: host -> when it last answered, as the exposition before this one said."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
     found: list[Sample] = [("llmgw_snapshot_timestamp_seconds", (), snapshot.taken_at)]
     for facts in snapshot.hosts:
         found += _host(facts, fmap.verdicts[facts.host.name], snapshot, last_seen or {})
     found += _domains(fmap)
     found += _replicas(replicas)
     found += _findings(findings)
-    return _written(found)
-
-
-def _written(samples: Sequence[Sample]) -> str:
-    """All families, also those without a sample, in the order of FAMILIES."""
-    by_family: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in FAMILIES}
-    for name, labels, value in samples:
-        # One line twice would make a reader refuse the whole file; the first one stands.
-        by_family[name].setdefault(tuple(clean(label) for label in labels), value)
-    lines: list[str] = []
-    for name, (text, keys) in FAMILIES.items():
-        lines += (f"# HELP {name} {text}", f"# TYPE {name} gauge")
-        lines += (f"{name}{_labels(keys, labels)} {_number(v)}" for labels, v in sorted(by_family[name].items()))
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _labels(keys: tuple[str, ...], values: tuple[str, ...]) -> str:
-    quoted = (v.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for v in values)
-    pairs = ",".join(sorted(f'{k}="{v}"' for k, v in zip(keys, quoted, strict=True)))
-    return f"{{{pairs}}}" if pairs else ""
-
-
-def _number(value: float) -> str:
-    """As Go prints it, and so what Prometheus itself shows: a million and more with an exponent."""
-    text = repr(float(value))
-    whole, _, rest = text.partition(".")
-    if value < 1e6 or not rest.isdigit():
-        return text
-    return f"{whole[0]}.{whole[1:]}{rest}".rstrip("0").rstrip(".") + f"e+{len(whole) - 1:02}"
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Families(tuple(found)))
+    return generate_latest(registry).decode()
 
 
 def seen_before(exposition: str) -> dict[str, float]:
