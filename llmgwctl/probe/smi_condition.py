@@ -55,6 +55,8 @@ class _Rows:
         return value
 
     def power(self, section: str) -> PowerLimits:
+        if self.gpu.child(section) is None:
+            return PowerLimits()
         return PowerLimits(
             enforced_w=self._limit(section, "Current Power Limit", "Enforced Power Limit"),
             asked_w=self._limit(section, "Requested Power Limit", "Power Limit"),

@@ -70,12 +70,10 @@ def _block(address: str, body: str) -> Node | None:
     if GPU_LINE.fullmatch(f"GPU {address}") is None or UNUSUAL.search(body):
         return None
     first, *sections = SECTION.split(body.rstrip())
-    nodes = _by_lines(first.split("\n")).children if first.strip() else []
-    return Node("GPU", address, [*nodes, *(n for s in sections for n in _section(s))])
-
-
-def _section(text: str) -> tuple[Node, ...]:
-    return _equal_section(text) if len(text) <= MAX_SECTION else _section_nodes(text)
+    gpu = Node("GPU", address, _by_lines(first.split("\n")).children if first.strip() else [])
+    for section in sections:
+        gpu.children += _equal_section(section) if len(section) <= MAX_SECTION else _section_nodes(section)
+    return gpu
 
 
 def _section_nodes(text: str) -> tuple[Node, ...]:
