@@ -406,7 +406,7 @@ def stranger() -> Fleet:
 
 ROWS = [(i, w, stranger if i == "LG110" else f, e) for i, w, f, e in ROWS]
 REMARKS = {"LG006", "LG007", "LG111", "LG310", "LG312", "LG522", "LG611", "LG816", "LG902", "LG903"}
-LAUNCH = {"LG911", "LG912", "LG913", "LG914", "LG921", "LG922"}
+LAUNCH = {"LG911", "LG912", "LG913", "LG914", "LG921", "LG922", "LG923"}
 TOLD = {"LG001", "LG002", "LG605"}  # they say that something could not be told
 
 

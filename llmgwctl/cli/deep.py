@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from llmgwctl.cli import trial
 from llmgwctl.cli.common import Session, progress
 from llmgwctl.doctor.base import AllReduce, Deep
 from llmgwctl.model.errors import LlmgwError, NoPlacement, Unreachable, UsageError
 from llmgwctl.model.host import HostFacts, Snapshot
-from llmgwctl.model.profile import Profile
 
 if TYPE_CHECKING:
     from llmgwctl.launch.ask import Asker
     from llmgwctl.launch.place import Place
 
 MAX_HOSTS = 36
-PORTS = (21000, 21099)  # of a launch's own range
 LISTENER_S = 60
 CONNECT_S = 10
 NCCL_TESTS_S = 120
@@ -38,20 +35,42 @@ def refuse(chosen: Sequence[HostFacts], asked_alone: bool) -> None:
 
 
 async def tested(s: Session, snapshot: Snapshot, chosen: Sequence[HostFacts]) -> Deep:
-    """TCP from each host to each, then the all-reduce within each. Whatever was started is ended and verified."""
+    """TCP from each host to each, the all-reduce within each, then across them. What was started is ended, verified."""
+    from llmgwctl.cli.across import across
+
     tcp = await _tcp(s, snapshot, chosen)
     with progress("all-reduce", len(chosen), quiet=s.asked.quiet) as step:
 
         async def one(facts: HostFacts) -> AllReduce:
-            made = await _all_reduce(s, facts)
+            made = await _all_reduce(s, snapshot, facts)
             step(facts.host.name)
             return made
 
         found = await asyncio.gather(*(one(f) for f in chosen))
-    return replace(tcp, all_reduce={f.host.name: r for f, r in zip(chosen, found, strict=True)})
+    inside = {f.host.name: r for f, r in zip(chosen, found, strict=True)}
+    return replace(tcp, all_reduce=inside, across=await across(s, snapshot, chosen))
 
 
-async def _all_reduce(s: Session, facts: HostFacts) -> AllReduce:
+async def _all_reduce(s: Session, snapshot: Snapshot, facts: HostFacts) -> AllReduce:
+    """Within one host, under a claim of all its GPUs, so that nobody places anything on them in between."""
+    from llmgwctl.engines.all_reduce import HOLDER
+
+    hosts = (facts,)
+    ready = trial.placed(s, snapshot, hosts, trial.profile("doctor-inside", "", hosts), HOLDER)
+    if isinstance(ready, str):
+        return AllReduce(why=ready)
+    place = trial.place_of(s, hosts, ready)
+    try:
+        await place.claim()
+        why = await trial.taken(s, place)
+        return AllReduce(why=why) if why else await _perf(s, facts)
+    except LlmgwError as e:
+        return AllReduce(why=str(e).splitlines()[0])
+    finally:
+        await trial.ended(s, (place,))
+
+
+async def _perf(s: Session, facts: HostFacts) -> AllReduce:
     from llmgwctl.doctor.deep import read, script
     from llmgwctl.probe.base import Section, failure
 
@@ -60,10 +79,7 @@ async def _all_reduce(s: Session, facts: HostFacts) -> AllReduce:
     section = Section(
         "nccl-tests", "gpu", NCCL_TESTS_S, text=script(), args=(host.root_prefix, host.state_dir, "", count)
     )
-    try:
-        said = (await s.transport.read(host, (section,)))[section.name]
-    except Unreachable as e:
-        return AllReduce(why=str(e))
+    said = (await s.transport.read(host, (section,)))[section.name]
     why = failure(said)
     return AllReduce(why=why) if why else read(said.stdout)
 
@@ -90,37 +106,19 @@ async def _tcp(s: Session, snapshot: Snapshot, chosen: Sequence[HostFacts]) -> D
         up = {n: p for n, p in listeners.items() if n not in untested}
         return await _asked(s, Asker(s.transport), chosen, up, untested)
     finally:
-        await _down(s, tuple(listeners.values()))
+        await trial.ended(s, tuple(listeners.values()))
 
 
 def _listener(s: Session, snapshot: Snapshot, facts: HostFacts) -> Place:
     """A sim shard without GPUs on this host alone; where a scheduler runs it takes nothing from it."""
-    from llmgwctl.cli.placing import logs_folder, operator
     from llmgwctl.engines import engine_of
-    from llmgwctl.fabric import fabric_map
-    from llmgwctl.launch.place import Place
-    from llmgwctl.launch.prepare import Launch, prepare
-    from llmgwctl.placement import plan
 
-    profile = Profile(
-        f"doctor-{facts.host.name.replace('.', '-')}",
-        "sim",
-        pool=facts.host.pool,
-        gpus_per_node=0,
-        port_min=PORTS[0],
-        port_max=PORTS[1],
-        ready_timeout_s=LISTENER_S,
-        stop_grace_s=5,
-    )
-    alone = Snapshot(snapshot.taken_at, (replace(facts, host=replace(facts.host, shared_with_scheduler=True)),))
-    engine = engine_of("sim")
-    made = plan(fabric_map(alone), alone, profile, engine.ports(profile))
-    if not made.replicas:
-        raise NoPlacement(made.why_not)
-    now = datetime.now(UTC)
-    launch = Launch(f"{now:%Y%m%dT%H%M%S}-{token_hex(4)}", f"{now:%Y-%m-%dT%H:%M:%SZ}", operator())
-    prepared = prepare(made.replicas[0], profile, engine, {facts.host.name: facts.host}, launch)
-    return Place(prepared, s.transport, logs_folder(made.replicas[0].id, launch.id), timeout_s=LISTENER_S)
+    shared = (replace(facts, host=replace(facts.host, shared_with_scheduler=True)),)
+    wanted = replace(trial.profile("doctor", "sim", shared), gpus_per_node=0, ready_timeout_s=LISTENER_S)
+    ready = trial.placed(s, snapshot, shared, wanted, engine_of("sim"))
+    if isinstance(ready, str):
+        raise NoPlacement(ready)
+    return trial.place_of(s, (facts,), ready)
 
 
 async def _up(name: str, place: Place, step: Callable[[str], None]) -> str:
@@ -167,13 +165,3 @@ async def _asked(
 def _endpoint(place: Place) -> tuple[str, int]:
     ports = place.prepared[0].spec["ports"]
     return place.prepared[0].shard.address, int(ports["http"]) if isinstance(ports, dict) else 0
-
-
-async def _down(s: Session, listeners: Sequence[Place]) -> None:
-    """Stopped and seen to be gone, whatever happened before; what is left is named."""
-    from llmgwctl.launch.stop import stop_replica
-
-    targets = [t for p in listeners for t in p.targets]
-    ended = await asyncio.gather(*(stop_replica([t], s.transport) for t in targets))
-    for one in (x for stopped in ended for x in stopped if not x.gone):
-        s.note(f"{one.target.replica} on {one.target.host.name} is left: {one.why} (`llmgwctl stop` ends it)")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from llmgwctl.doctor import (
+    across,
     adapters,
     bandwidth,
     channel,
@@ -23,14 +24,14 @@ from llmgwctl.doctor import (
     upkeep,
 )
 from llmgwctl.doctor.base import Check, Deep, Launch, View
+from llmgwctl.doctor.choose import on_hosts
 from llmgwctl.doctor.report import report
 from llmgwctl.doctor.run import answers
 from llmgwctl.model.fabric import FabricMap
-from llmgwctl.model.finding import Finding, Report
+from llmgwctl.model.finding import CheckCard, NotTold, Report
 from llmgwctl.model.host import Snapshot
-from llmgwctl.model.plan import Tier
 
-__all__ = ["CHECKS", "diagnose", "refusals"]
+__all__ = ["CHECKS", "before_launch", "diagnose"]
 
 CHECKS: tuple[Check, ...] = (
     *fleet.CHECKS,
@@ -48,6 +49,7 @@ CHECKS: tuple[Check, ...] = (
     *upkeep.CHECKS,
     *launch.CHECKS,
     *deep.CHECKS,
+    *across.CHECKS,
 )
 
 
@@ -66,25 +68,37 @@ def diagnose(
 
 
 NVLINK, RDMA = "1234", "7"  # families that concern only replicas of that tier
+SHM = "LG805"
 
 
-def refusals(snapshot: Snapshot, fmap: FabricMap, launches: Sequence[Launch]) -> tuple[Finding, ...]:
-    """What must keep these placed replicas from starting: findings that block, on their hosts, for their tier.
-
-    Readings that the snapshot has not are no refusal; the whole report names them.
-    """
+def before_launch(snapshot: Snapshot, fmap: FabricMap, launches: Sequence[Launch]) -> Report:
+    """What must keep these placed replicas from starting: findings that block, on their hosts, for their tier; and of
+    the checks that block those that could not be told there."""
     hosts = {s.host for one in launches for s in one.replica.shards}
-    tiers = {one.replica.tier for one in launches}
-    report = diagnose(snapshot, fmap, launches)
-    return tuple(
-        replace(f, hosts=tuple(h for h in f.hosts if h in hosts))
-        for f in report.findings
-        if f.severity == "block" and hosts & set(f.hosts) and _concerns(f.id, tiers)
+    said = on_hosts(diagnose(_of_pools(snapshot, launches), fmap, launches), hosts.__contains__)
+    findings = (f for f in said.findings if f.severity == "block" and _concerns(f.id, launches))
+    unknown = (replace(u, checks=_that_block(u, launches)) for u in said.unknown)
+    return replace(
+        said,
+        findings=tuple(replace(f, hosts=tuple(h for h in f.hosts if h in hosts)) for f in findings),
+        unknown=tuple(u for u in unknown if u.checks),
     )
 
 
-def _concerns(check_id: str, tiers: set[Tier]) -> bool:
-    family = check_id[2]
+def _of_pools(snapshot: Snapshot, launches: Sequence[Launch]) -> Snapshot:
+    """A replica never leaves its pool, and nothing of other pools bears on it."""
+    pools = {one.profile.pool for one in launches}
+    return replace(snapshot, hosts=tuple(f for f in snapshot.hosts if f.host.pool in pools))
+
+
+def _that_block(told: NotTold, launches: Sequence[Launch]) -> tuple[CheckCard, ...]:
+    return tuple(c for c in told.checks if c.severity == "block" and _concerns(c.id, launches))
+
+
+def _concerns(check_id: str, launches: Sequence[Launch]) -> bool:
+    tiers, family = {one.replica.tier for one in launches}, check_id[2]
     if family in NVLINK:
         return "nvlink" in tiers
-    return "scale-out" in tiers if family in RDMA else True
+    if family in RDMA:
+        return "scale-out" in tiers
+    return check_id != SHM or any(one.shm for one in launches)

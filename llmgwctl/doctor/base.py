@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from llmgwctl.model.fabric import Domain, FabricMap, HostVerdict
 from llmgwctl.model.finding import CheckCard, Severity, Who
@@ -12,6 +13,7 @@ from llmgwctl.model.plan import ReplicaPlan
 from llmgwctl.model.product import Product, product_of
 from llmgwctl.model.profile import Profile
 from llmgwctl.model.reading import Reading
+from llmgwctl.model.weights import ModelFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +46,17 @@ Answer = Found | Unknown
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFolder:
-    """The model on one host. `why`: what is wrong with it; `unknown`: why that could not be told."""
-
-    files: int = 0
-    size_mib: int = 0
-    why: str = ""
-    unknown: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Launch:
-    """A placed replica that is about to start: what the checks of the launch look at. `models`: by host, as asked."""
+    """A placed replica that is about to start: what the checks of the launch look at.
+
+    `models`: what each host that reads the model has at its path, or in words why that could not be told. `shm`: its
+    engine shares memory between its processes, as NCCL does.
+    """
 
     replica: ReplicaPlan
     profile: Profile
-    models: Mapping[str, ModelFolder] = field(default_factory=dict)
+    models: Mapping[str, ModelFiles | str] = field(default_factory=dict)
+    shm: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +70,27 @@ class AllReduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Across:
+    """An all-reduce over all GPUs of several hosts by one path. `bus_gbps`: GB/s of its slowest rank.
+
+    `failed`: it was started and did not end well; `untold`: why it was not, or not judged (`absent`: nothing there that
+    could run it); `other`: another path was used than the one that was asked for. `rails_gbps`: what the adapters of
+    the host with the fewest carry, in GB/s.
+    """
+
+    path: Literal["nvlink", "scale-out"]
+    hosts: tuple[str, ...]
+    world: int = 0
+    bus_gbps: float = 0.0
+    wrong: int = 0
+    failed: str = ""
+    untold: str = ""
+    absent: bool = False
+    other: str = ""
+    rails_gbps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Deep:
     """Active tests. `tcp`: (from, to) -> why not, "" when connected; `untested`: hosts that could not be tested."""
 
@@ -80,6 +98,7 @@ class Deep:
     ports: Mapping[str, int] = field(default_factory=dict)
     all_reduce: Mapping[str, AllReduce] = field(default_factory=dict)
     untested: Mapping[str, str] = field(default_factory=dict)
+    across: tuple[Across, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

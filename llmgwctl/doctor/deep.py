@@ -54,10 +54,11 @@ def busy(facts: HostFacts) -> str:
         return f"its GPUs or claims could not be read ({facts.gpus.why or facts.life.why})"
     if life.claims or life.shards:
         return f"{next((c.replica for c in life.claims), 'a shard')} is there"
-    return _held(report)
+    return held(report)
 
 
-def _held(report: GpuReport) -> str:
+def held(report: GpuReport) -> str:
+    """Who or what has one of its GPUs, beside claims."""
     for gpu in report.gpus:
         if any("C" in p.kind for p in gpu.processes):
             return f"GPU {gpu.index} is held by pid {gpu.processes[0].pid}"
