@@ -21,6 +21,8 @@ from llmgwctl.doctor import (
     joining,
     launch,
     manager,
+    rails,
+    rdma,
     upkeep,
 )
 from llmgwctl.doctor.base import Check, Deep, Launch, View
@@ -45,6 +47,8 @@ CHECKS: tuple[Check, ...] = (
     *driver.CHECKS,
     *manager.CHECKS,
     *adapters.CHECKS,
+    *rails.CHECKS,
+    *rdma.CHECKS,
     *host.CHECKS,
     *upkeep.CHECKS,
     *launch.CHECKS,
