@@ -109,8 +109,10 @@ class Lab:
     def host(self, port: int, name: str = "tray", **more) -> Host:
         return Host(name, address="127.0.0.1", port=port, state_dir=str(self.root), **more)
 
-    async def serve(self, handler: Handler = shell, host_keys: list[object] | None = None, **options) -> Server:
-        """An asyncssh server that takes the lab's user key."""
+    async def serve(
+        self, handler: Handler = shell, host_keys: list[object] | None = None, port: int = 0, **options
+    ) -> Server:
+        """An asyncssh server that takes the lab's user key, on every address of this machine."""
         counts = Counts()
 
         class Watch(asyncssh.SSHServer):
@@ -128,8 +130,10 @@ class Lab:
                 return True
 
         accepted = await asyncssh.listen(
-            "127.0.0.1",
-            0,
+            "0.0.0.0",
+            port,
+            reuse_address=True,
+            backlog=1000,
             server_factory=Watch,
             process_factory=handler,
             server_host_keys=host_keys or [str(self.host_key)],
@@ -143,7 +147,7 @@ class Lab:
             await accepted.wait_closed()
 
         self.stack.append(stop)
-        return Server(accepted.get_port(), counts)
+        return Server(accepted.get_port(), counts, stop)
 
     async def raw(self, talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> int:
         """A server that is no SSH server, or only says so."""
@@ -164,7 +168,7 @@ class Lab:
         self.stack.append(stop)
         return int(server.sockets[0].getsockname()[1])
 
-    async def sshd(self, *config: str, host_keys: tuple[Path, ...] = ()) -> int:
+    async def sshd(self, *config: str, host_keys: tuple[Path, ...] = (), address: str = "127.0.0.1") -> int:
         """A real OpenSSH server on a free port, for the account that runs the test."""
         need_sshd()
         if os.getuid() == 0:
@@ -173,7 +177,7 @@ class Lab:
         authorized = self.root / "authorized_keys"
         authorized.write_text(Path(f"{self.user_key}.pub").read_text())
         lines = (
-            f"ListenAddress 127.0.0.1:{port}",
+            f"ListenAddress {address}:{port}",
             *(f"HostKey {k}" for k in host_keys or (self.host_key,)),
             f"AuthorizedKeysFile {authorized}",
             "PidFile none",
@@ -204,6 +208,7 @@ class Lab:
 class Server:
     port: int
     counts: Counts
+    end: Callable[[], Awaitable[None]]
 
 
 def free_port() -> int:

@@ -223,7 +223,7 @@ async def session(asked: Asked) -> AsyncIterator[Session]:
     inventory = load_inventory(asked)
     hosts = inventory.select(asked.hosts, asked.pool, asked.option)
     cordons = load_cordons(beside(inventory.path))
-    transport = open_transport(asked, inventory)
+    transport = open_transport(asked, inventory, len(hosts))
     try:
         yield Session(asked, inventory, hosts, transport, cordons)
     finally:
@@ -269,7 +269,7 @@ def bundle(directory: Path) -> Replay:
     return found
 
 
-def open_transport(asked: Asked, inventory: Inventory) -> Transport:
+def open_transport(asked: Asked, inventory: Inventory, hosts: int) -> Transport:
     if asked.bundle is not None:
         return bundle(asked.bundle)
     from llmgwctl.transport import lean
@@ -282,7 +282,11 @@ def open_transport(asked: Asked, inventory: Inventory) -> Transport:
     for file in () if asked.quiet else dict.fromkeys((inventory.ssh.identity_file, *_identities(inventory))):
         if file is not None and not Path(file).exists():
             note(f"identity_file {file} is not there: only other keys are offered")
-    return Ssh(inventory.ssh)
+    made = Ssh(inventory.ssh)
+    if made.room.in_flight < min(inventory.ssh.in_flight, hosts) and not asked.quiet:
+        files, at_once = made.room.files, made.room.in_flight
+        note(f"this machine lets a program open {files} files: {at_once} hosts are at work at once (ulimit -Hn)")
+    return made
 
 
 def _identities(inventory: Inventory) -> Iterator[str | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import resource
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from llmgwctl.probe.base import Output, Section
 from llmgwctl.transport import frames
 from llmgwctl.transport.base import ForwardingRefused, Script
 from llmgwctl.transport.command import KILL_AFTER_S, boot, script_bytes
+from llmgwctl.transport.limits import Held, make_room
 from llmgwctl.transport.settings import SshSettings
 from llmgwctl.transport.ssh_exec import Finished, execute
 from llmgwctl.transport.ssh_fast import Connection
@@ -29,6 +29,9 @@ from llmgwctl.transport.target import Resolver, Target
 _SESSIONS = 8
 # From the framer's own end of time to ours: a section that had to be killed, and the way back.
 _MARGIN_S = KILL_AFTER_S + 3
+# Of all hosts together, at one time; and of one host where that is not enough.
+_ALL_ANSWERS = 512 * 2**20
+_FAIR_ANSWER = 2**20
 
 
 @dataclass(slots=True)
@@ -37,6 +40,8 @@ class _Link:
 
     task: asyncio.Task[Connection] | None = None
     connect_s: float = 0.0  # what TCP and login took; waiting for a turn is not counted
+    users: int = 0
+    pinned: bool = False  # others go through it, or streams that outlive who opened them
     sessions: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SESSIONS))
 
     @property
@@ -44,7 +49,13 @@ class _Link:
         """Open, or on its way."""
         if self.task is None or not self.task.done():
             return self.task is not None
-        return not self.task.cancelled() and self.task.exception() is None and not self.task.result().is_closed()
+        return self.opened is not None
+
+    @property
+    def opened(self) -> Connection | None:
+        if self.task is None or not self.task.done() or self.task.cancelled() or self.task.exception() is not None:
+            return None
+        return None if self.task.result().is_closed() else self.task.result()
 
 
 class Ssh:
@@ -55,8 +66,11 @@ class Ssh:
         self._resolver = Resolver(settings)
         self._login = Login(settings)
         self._links: dict[Target, _Link] = {}
-        self._in_flight = asyncio.Semaphore(settings.in_flight)
-        _raise_file_limit(settings.in_flight)
+        self.room = make_room(settings.in_flight)
+        self._in_flight = asyncio.Semaphore(self.room.in_flight)
+        self._held = Held(_ALL_ANSWERS, _FAIR_ANSWER)
+        self._idle: dict[Target, _Link] = {}  # the longest unused first
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def read(self, host: Host, sections: Sequence[Section]) -> dict[str, Output]:
         """One exec of the framer. An answer that breaks off gives what was whole; one that never began is an error."""
@@ -86,7 +100,8 @@ class Ssh:
 
     async def connect(self, host: Host, address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """TCP from the host, inside the SSH connection. The pair is asyncssh's, which has the same methods."""
-        async with self._link(host) as (_, conn):
+        async with self._link(host) as (link, conn):
+            link.pinned = True
             try:
                 async with asyncio.timeout(self._settings.connect_timeout_s):
                     pair = await conn.open_connection(address, port, encoding=None)
@@ -98,7 +113,7 @@ class Ssh:
 
     async def close(self) -> None:
         """End every connection, those that are still being made included."""
-        links, self._links = list(self._links.values()), {}
+        links, self._links, self._idle = list(self._links.values()), {}, {}
         tasks = [link.task for link in links if link.task is not None]
         for task in tasks:
             if not task.done():
@@ -106,7 +121,8 @@ class Ssh:
         opened = [r for r in await asyncio.gather(*tasks, return_exceptions=True) if isinstance(r, Connection)]
         for conn in opened:
             conn.abort()
-        await asyncio.gather(*(conn.wait_closed() for conn in opened), return_exceptions=True)
+        ends = [conn.wait_closed() for conn in opened]
+        await asyncio.gather(*ends, *self._closing, return_exceptions=True)
         await self._login.keys.close()
 
     # --- connections --------------------------------------------------------------------------------------------
@@ -116,8 +132,35 @@ class Ssh:
         """The open connection to a host, for one of the hosts at work."""
         async with self._in_flight:
             target = await self._target(host)
-            conn = await self._connection(target)
-            yield self._links[target], conn
+            link = self._links.setdefault(target, _Link())
+            link.users += 1
+            self._idle.pop(target, None)
+            try:
+                yield link, await self._connection(target)
+            finally:
+                link.users -= 1
+                self._rest(target, link)
+
+    def _rest(self, target: Target, link: _Link) -> None:
+        """A connection that nobody uses is kept for who comes next; of too many the longest unused one is closed."""
+        if link.users or link.pinned or link.opened is None or self._links.get(target) is not link:
+            return
+        self._idle[target] = link
+        while len(self._idle) > self.room.kept:
+            oldest = next(iter(self._idle))
+            self._end(self._idle.pop(oldest))
+            del self._links[oldest]
+
+    def _pinned(self, target: Target) -> None:
+        self._links.setdefault(target, _Link()).pinned = True
+        self._idle.pop(target, None)
+
+    def _end(self, link: _Link) -> None:
+        if link.opened is not None:
+            link.opened.close()
+            task = asyncio.create_task(link.opened.wait_closed())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     async def _target(self, host: Host) -> Target:
         try:
@@ -139,6 +182,7 @@ class Ssh:
         """First the way, then the login: a host that had a turn while it waits for its jump host could block it."""
         jump = None
         if target.jump is not None:
+            self._pinned(target.jump)
             try:
                 jump = await self._connection(target.jump)
             except Unreachable as e:
@@ -155,16 +199,9 @@ class Ssh:
                 body + script.stdin,
                 limit_s=limit_s + _MARGIN_S,
                 max_bytes=self._settings.max_output_bytes,
+                held=self._held,
                 where=host.name,
             )
-
-
-def _raise_file_limit(hosts: int) -> None:
-    """Each host at work is an open file; 1024, the usual soft limit, is far less than the hard one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = hosts + 256 if hard == resource.RLIM_INFINITY else min(hosts + 256, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _looked_at(task: asyncio.Task[Connection]) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 import asyncssh
 
 from llmgwctl.model.errors import Unreachable
+from llmgwctl.transport.limits import Held
 from llmgwctl.transport.ssh_fast import Connection
 
 _OPEN_S = 30  # for sshd to start a session; nothing of ours has run before
@@ -36,11 +38,11 @@ class Finished:
 class _Sink(asyncssh.SSHClientSession[bytes]):
     """Takes what arrives, up to a limit: beyond it the channel is cut, and the host's output is worth nothing."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, held: Held) -> None:
         self.out, self.err = bytearray(), bytearray()
         self.overflow = False
         self.closed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        self._max_bytes = max_bytes
+        self._max_bytes, self._held = max_bytes, held
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
@@ -49,12 +51,19 @@ class _Sink(asyncssh.SSHClientSession[bytes]):
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         if self.overflow:
             return
-        if len(self.out) + len(self.err) + len(data) > self._max_bytes:
+        so_far = len(self.out) + len(self.err)
+        if so_far + len(data) > self._max_bytes or not self._held.takes(len(data), so_far):
             self.overflow = True
+            self.release()
             if self._channel is not None:
                 self._channel.abort()
             return
         (self.err if datatype else self.out).extend(data)
+
+    def release(self) -> None:
+        """Nothing of it is in memory any more, or somebody else has it."""
+        self._held.gives_back(len(self.out) + len(self.err))
+        self.out, self.err = bytearray(), bytearray()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.closed.done():
@@ -62,11 +71,11 @@ class _Sink(asyncssh.SSHClientSession[bytes]):
 
 
 async def execute(
-    conn: Connection, command: str, stdin: bytes, *, limit_s: float, max_bytes: int, where: str
+    conn: Connection, command: str, stdin: bytes, *, limit_s: float, max_bytes: int, held: Held, where: str
 ) -> Finished:
     """Run it. Raises Unreachable when it could not be started, or said more than max_bytes."""
     loop = asyncio.get_running_loop()
-    channel, sink = await _start(conn, command, max_bytes, where)
+    channel, sink = await _start(conn, command, lambda: _Sink(max_bytes, held), where)
     began, sent_at = loop.time(), time.time()
     try:
         with suppress(BrokenPipeError):  # it has ended already, and its answer lies here
@@ -77,23 +86,22 @@ async def execute(
     except TimeoutError:
         why = f"no end of the answer within {limit_s:g} s"
         return Finished(bytes(sink.out), bytes(sink.err), None, _ms(loop.time() - began), why, "command-timeout")
+    else:
+        if sink.overflow:
+            raise Unreachable(f"{where}: more output than fits into {_shown(max_bytes)}", "too-much-output")
+        out, err, ms, (why, kind) = bytes(sink.out), bytes(sink.err), _ms(loop.time() - began), _how_lost(channel, lost)
+        return Finished(out, err, _exit_code(channel), ms, why, kind, sent_at, time.time())
     finally:
+        sink.release()
         channel.abort()
-    if sink.overflow:
-        raise Unreachable(f"{where}: more than {max_bytes} bytes of output", "too-much-output")
-    why, kind = _how_lost(channel, lost)
-    times = (sent_at, time.time())
-    return Finished(bytes(sink.out), bytes(sink.err), _exit_code(channel), _ms(loop.time() - began), why, kind, *times)
 
 
 async def _start(
-    conn: Connection, command: str, max_bytes: int, where: str
+    conn: Connection, command: str, sink_of: Callable[[], _Sink], where: str
 ) -> tuple[asyncssh.SSHClientChannel[bytes], _Sink]:
     try:
         async with asyncio.timeout(_OPEN_S):
-            channel, sink = await conn.create_session(
-                lambda: _Sink(max_bytes), command, encoding=None, request_pty=False
-            )
+            channel, sink = await conn.create_session(sink_of, command, encoding=None, request_pty=False)
     except TimeoutError:
         conn.abort()  # it is in an unknown state, and a later try gets a new one
         raise Unreachable(f"{where}: sshd does not start a session within {_OPEN_S} s", "command-timeout") from None
@@ -119,6 +127,10 @@ def _exit_code(channel: asyncssh.SSHClientChannel[bytes]) -> int | None:
     if ended is None:
         return channel.get_exit_status()
     return 128 + getattr(signal, f"SIG{ended[0]}", 0)
+
+
+def _shown(size: int) -> str:
+    return f"{size // 2**20} MiB" if size >= 2**20 else f"{size} bytes"
 
 
 def _ms(seconds: float) -> int:

@@ -7,8 +7,8 @@ import ipaddress
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import asyncssh
 from llmgwctl.model.errors import Unreachable
 from llmgwctl.transport import ssh_errors
 from llmgwctl.transport.known_hosts import KnownHosts, append
+from llmgwctl.transport.limits import Turns
 from llmgwctl.transport.settings import SshSettings
 from llmgwctl.transport.ssh_fast import Connection, Open, Own, Shared, opener
 from llmgwctl.transport.ssh_hostkeys import Approach, HostKeyCheck, first_approach, next_approach
@@ -25,7 +26,6 @@ from llmgwctl.transport.target import Target
 
 _MAX_ADDRESSES = 4
 _MAX_APPROACHES = 4
-_JUMP_HANDSHAKES = 10  # through one jump host at a time: as many as a default MaxStartups never drops
 
 
 @dataclass(slots=True)
@@ -48,30 +48,6 @@ class _Dropped(Exception):
     """The server let go before the login began: worth one more try."""
 
 
-class _Turns:
-    """Who may log in now. A name that is dialled and does not answer keeps nobody from a login."""
-
-    def __init__(self, handshakes: int) -> None:
-        self._dials = asyncio.Semaphore(4 * handshakes)
-        self._logins = asyncio.Semaphore(handshakes)
-        self._behind: dict[Target, asyncio.Semaphore] = {}
-
-    @asynccontextmanager
-    async def dial(self) -> AsyncIterator[None]:
-        async with self._dials:
-            yield
-
-    @asynccontextmanager
-    async def login(self, jump: Target | None) -> AsyncIterator[None]:
-        """First the narrow gate: who waits at the one of his jump host holds up nobody else."""
-        if jump is None:
-            async with self._logins:
-                yield
-        else:
-            async with self._behind.setdefault(jump, asyncio.Semaphore(_JUMP_HANDSHAKES)), self._logins:
-                yield
-
-
 class Login:
     """What logging in needs, the same for all hosts of a run: limits, keys, and one index for each set of files."""
 
@@ -79,7 +55,7 @@ class Login:
         self.settings = settings
         self.keys = Keys()
         self._open: Open = opener()
-        self._turns = _Turns(settings.handshakes)
+        self._turns = Turns(settings.handshakes)
         self._indexes: dict[tuple[str, ...], KnownHosts] = {}
 
     def known_hosts(self, files: tuple[str, ...]) -> KnownHosts:
