@@ -248,6 +248,11 @@ async def closes(reader, writer):
     return
 
 
+async def full(reader, writer):
+    """OpenSSH above MaxStartups."""
+    writer.write(b"Exceeded MaxStartups\r\n")
+
+
 async def closes_after_version(reader, writer):
     writer.write(b"SSH-2.0-Strange_1.0\r\n")
     await writer.drain()
@@ -273,6 +278,7 @@ async def nonsense_after_version(reader, writer):
         (chatty, "not-ssh"),
         (old_version, "not-ssh"),
         (closes, "closed-early"),
+        (full, "closed-early"),
         (closes_after_version, "closed-early"),
     ],
 )

@@ -57,7 +57,12 @@ def cannot_log_in(check: HostKeyCheck, e: Exception, hints: Sequence[str]) -> Un
         )
     if isinstance(e, asyncssh.ChannelOpenError):
         return cannot_tunnel(check.target, e)
-    if not spoke and (check.said_something or isinstance(e, asyncssh.ProtocolError | asyncssh.ProtocolNotSupported)):
+    let_go = is_drop(e) and check.lines_said == 1  # sshd above MaxStartups says so in a line
+    if (
+        not spoke
+        and not let_go
+        and (check.lines_said or isinstance(e, asyncssh.ProtocolError | asyncssh.ProtocolNotSupported))
+    ):
         return Unreachable(f"{where}: what answers there does not speak SSH 2", "not-ssh")
     if isinstance(e, TimeoutError):
         return Unreachable(f"{where}: connected, and then no login within its limit", "login-timeout")

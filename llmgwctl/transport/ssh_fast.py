@@ -231,6 +231,6 @@ def order_is_kept(conn: Connection) -> bool:
     return all("-gcm" in cipher or ("-ctr" in cipher and "-etm" not in mac) for cipher, mac in ways)
 
 
-def lines_before_version(conn: Connection | None) -> bool:
-    """Whether it sent lines that are no SSH version. Only for the wording: without the name it is less exact."""
-    return bool(getattr(conn, "_banner_lines", 0))
+def lines_before_version(conn: Connection | None) -> int:
+    """How many lines it sent that are no SSH version. Only for the wording: without the name it is less exact."""
+    return int(getattr(conn, "_banner_lines", 0))

@@ -98,7 +98,8 @@ class HostKeyCheck(asyncssh.SSHClient):
         return self.conn is not None and bool(self.conn.get_extra_info("server_version"))
 
     @property
-    def said_something(self) -> bool:
+    def lines_said(self) -> int:
+        """Before it said that it speaks SSH."""
         return lines_before_version(self.conn)
 
 
