@@ -9,6 +9,7 @@ from llmgwctl.model.network import Gid, Hca, Port
 from llmgwctl.model.reading import Reading, absent, broken, ok
 from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
 from llmgwctl.probe.ibstat import is_ibstat, read_ibstat
+from llmgwctl.probe.same import same
 from llmgwctl.probe.smi_tree import number
 
 LIMIT_LINES = 50_000
@@ -70,7 +71,7 @@ def _read(lines: list[str]) -> list[_Hca]:
 def _of_hca(hca: _Hca, kind: str, rest: str) -> None:
     if kind == "is":
         key, _, value = rest.partition(" ")
-        hca.facts.setdefault(key, value)
+        hca.facts.setdefault(key, same(value))
     elif kind == "netdev":
         name, *marks = rest.split() or [""]
         hca.netdevs.append(name)
@@ -84,11 +85,11 @@ def _of_hca(hca: _Hca, kind: str, rest: str) -> None:
 def _of_port(port: _Port, kind: str, rest: str) -> None:
     if kind == "has":
         key, _, value = rest.partition(" ")
-        port.facts.setdefault(key, value)
+        port.facts.setdefault(key, same(value))
     elif kind == "gid":
         index, gid, netdev, what = (*rest.split(" ", 3), "", "", "", "")[:4]
         if number(index) is not None and GID.fullmatch(gid):
-            port.gids.append(Gid(int(index), gid.lower(), what.strip(), "" if netdev == "-" else netdev))
+            port.gids.append(Gid(int(index), gid.lower(), same(what.strip()), "" if netdev == "-" else netdev))
     elif kind == "pkey" and HEX.fullmatch(rest):
         port.pkeys.append(rest)
 
@@ -96,7 +97,7 @@ def _of_port(port: _Port, kind: str, rest: str) -> None:
 def _finished(hca: _Hca) -> Hca:
     facts = hca.facts
     return Hca(
-        name=hca.name,
+        name=same(hca.name),
         ports=tuple(_port(p) for p in sorted(hca.ports, key=lambda p: p.number)),
         node_guid=facts.get("node_guid", ""),
         system_guid=facts.get("sys_image_guid", ""),
@@ -105,7 +106,7 @@ def _finished(hca: _Hca) -> Hca:
         board=facts.get("board_id", ""),
         numa_node=number(facts.get("numa_node")),  # -1: the kernel does not know
         pci_address=facts.get("pci", ""),
-        netdevs=tuple(hca.netdevs),
+        netdevs=same(tuple(hca.netdevs)),
         virtual_function="virtual" in hca.marks,
         bonded="bond" in hca.marks or "_bond_" in hca.name,
         bridged="bridge" in hca.marks,
@@ -124,13 +125,13 @@ def _port(port: _Port) -> Port:
         lid=_hex(facts.get("lid", "")),
         sm_lid=_hex(facts.get("sm_lid", "")),
         gids=tuple(sorted(port.gids, key=lambda g: g.index)),
-        pkeys=tuple(port.pkeys),
+        pkeys=same(tuple(port.pkeys)),
     )
 
 
 def _word(text: str) -> str:
     """`4: ACTIVE` -> ACTIVE."""
-    return text.partition(":")[2].strip() or text.strip()
+    return same(text.partition(":")[2].strip() or text.strip())
 
 
 def _rate(text: str) -> int | None:
