@@ -73,6 +73,38 @@ def test_site(cli, tmp_path):
             assert href.startswith("#") or ((site / page).parent / href).resolve().is_file(), (page, href)
 
 
+def test_a_suppression_that_has_ended_is_said_where_nobody_runs_the_doctor(capsys, tmp_path):
+    """In the metrics, on the site's page of the doctor, and on stderr of both; not before its day, and what it had set
+    aside counts again."""
+    rack = RACKS / "seven-faults"
+    block = '\n[[doctor.suppress]]\ncheck = "LG301"\nreason = "ticket <7>"\nuntil = {day}\n'
+    made = tmp_path / "inventory.toml"
+
+    def run(day: str, *words: str) -> tuple[int, str, str]:
+        made.write_text((rack / "inventory.toml").read_text() + block.format(day=day))
+        capsys.readouterr()
+        code = main(["-i", str(made), "--from", str(rack / "hosts"), *words])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    code, out, err = run("2020-01-31", "metrics")
+    assert code == 0
+    assert 'llmgw_doctor_suppressions_ended{id="LG301",until="2020-01-31"} 1.0' in out
+    assert 'llmgw_doctor_findings{id="LG301",severity="block"} 1.0' in out
+    assert "the suppression of LG301 (ticket <7>) ended on 2020-01-31" in err
+    code, _, err = run("2020-01-31", "site", str(tmp_path / "www"))
+    page = (tmp_path / "www/doctor.html").read_text()
+    assert "Suppressions that have ended" in page
+    assert "ticket &lt;7&gt;" in page
+    assert "ended on 2020-01-31" in err
+    code, out, err = run("2999-01-31", "metrics")
+    assert (code, err) == (0, "")
+    assert "llmgw_doctor_suppressions_ended{" not in out
+    assert "LG301" not in out
+    run("2999-01-31", "site", str(tmp_path / "other"))
+    assert "have ended" not in (tmp_path / "other/doctor.html").read_text()
+
+
 def test_site_refuses_a_folder_of_something_else(cli, tmp_path):
     (tmp_path / "precious").write_text("")
     code, out, err = cli("whole", "site", str(tmp_path))

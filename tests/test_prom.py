@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from llmgwctl.fabric import fabric_map
 from llmgwctl.launch.state import replicas
+from llmgwctl.model.finding import Suppression
 from llmgwctl.model.gpu import Fabric
 from llmgwctl.model.reading import broken, ok
 from llmgwctl.model.replica import ReplicaState, ShardState
@@ -193,6 +195,15 @@ def test_findings_are_counted_by_host():
     told = metrics(fabric_map(snap), snap, (), found)
     assert samples(told, "llmgw_doctor_findings", id="LG301", severity="block") == [2.0]
     assert samples(told, "llmgw_doctor_findings", id="LG301", severity="warn") == [1.0]
+
+
+def test_suppressions_that_have_ended_are_there():
+    """One line for a check and its last day, however many there were."""
+    snap = snapshot(rack(1))
+    ended = [Suppression("LG301", why, date(2026, 1, 31)) for why in ("ticket 7", "ticket 8")]
+    told = metrics(fabric_map(snap), snap, ended=ended)
+    assert samples(told, "llmgw_doctor_suppressions_ended", id="LG301", until="2026-01-31") == [2.0]
+    assert samples(metrics(fabric_map(snap), snap), "llmgw_doctor_suppressions_ended") == []
 
 
 def test_one_line_never_twice():

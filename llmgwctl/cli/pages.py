@@ -55,7 +55,7 @@ async def _metrics(asked: Asked, textfile: Path | None, file_sd: Path | None) ->
         snapshot = await s.collect()
         fmap, replicas = seen(s, snapshot)
     report = _judged(s, snapshot, fmap)
-    text = prom.metrics(fmap, snapshot, replicas, report.findings, _last_seen(textfile))
+    text = prom.metrics(fmap, snapshot, replicas, report.findings, _last_seen(textfile), ended=report.ended)
     if textfile is not None:
         write_file(textfile, text)
     if file_sd is not None:
@@ -110,7 +110,8 @@ async def _site(asked: Asked, directory: Path, refresh_s: int) -> None:
         snapshot = await s.collect(probes=PROBES, extra=engine_sections(s.inventory))
         fmap, replicas = seen(s, snapshot)
     report, now = _judged(s, snapshot, fmap), time.time()
-    numbers = prom.metrics(fmap, snapshot, replicas, report.findings, _last_seen(directory / "metrics"))
+    before = _last_seen(directory / "metrics")
+    numbers = prom.metrics(fmap, snapshot, replicas, report.findings, before, ended=report.ended)
     doctor = doctor_page(report, snapshot, made_at=now, home_href="index.html")
     files = render.site(fmap, snapshot, replicas, numbers, made_at=now, refresh_s=refresh_s, doctor=doctor)
     try:
@@ -133,12 +134,15 @@ def seen(s: Session, snapshot: Snapshot) -> tuple[FabricMap, tuple[ReplicaState,
 
 
 def _judged(s: Session, snapshot: Snapshot, fmap: FabricMap) -> Report:
-    """The doctor's report, less what the operator does not want to hear of."""
+    """The doctor's report, less what the operator does not want to hear of; what has ended of that is said."""
     from llmgwctl.doctor import diagnose
     from llmgwctl.doctor.choose import suppress
 
     day = datetime.fromtimestamp(snapshot.taken_at, UTC).date()
-    return suppress(diagnose(snapshot, fmap), s.inventory.suppressions, day)
+    report = suppress(diagnose(snapshot, fmap), s.inventory.suppressions, day)
+    for old in report.ended:
+        s.note(old.epitaph)
+    return report
 
 
 def write_rack_page(s: Session, path: Path, fmap: FabricMap, snapshot: Snapshot) -> None:

@@ -49,7 +49,8 @@ def _narrowed(told: NotTold, keep: Callable[[str], bool]) -> NotTold:
 
 
 def suppress(report: Report, suppressions: Sequence[Suppression], today: date) -> Report:
-    """Findings on the hosts that a suppression names are set aside, with its reason; what is past counts again."""
+    """Findings on the hosts that a suppression names are set aside, with its reason; what is past counts again, and
+    the suppression is named as one that has ended."""
     kept: list[Finding] = []
     aside: list[Finding] = []
     for finding in report.findings:
@@ -60,7 +61,7 @@ def suppress(report: Report, suppressions: Sequence[Suppression], today: date) -
         for why in dict.fromkeys(reason.values()):
             hosts = tuple(h for h in finding.hosts if reason.get(h) == why)
             aside.append(replace(finding, hosts=hosts, suppressed=why))
-    return replace(report, findings=tuple(kept), suppressed=tuple(aside))
+    return replace(report, findings=tuple(kept), suppressed=tuple(aside), ended=expired(suppressions, today))
 
 
 def _reason(check_id: str, host: str, suppressions: Sequence[Suppression], today: date) -> str:

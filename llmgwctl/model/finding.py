@@ -107,6 +107,7 @@ class Report:
     hosts: tuple[str, ...] = ()
     checks: int = 0
     cordoned: Mapping[str, str] = field(default_factory=dict)
+    ended: tuple[Suppression, ...] = ()  # suppressions that hold no more: what they set aside counts again
 
     def counted(self) -> tuple[Finding, ...]:
         """Findings that make the run a failure: not remarks, and not on hosts that are all cordoned."""
@@ -131,6 +132,10 @@ class Suppression:
     reason: str
     until: date
     hosts: frozenset[str] = frozenset()
+
+    @property
+    def epitaph(self) -> str:
+        return f"the suppression of {self.check} ({self.reason}) ended on {self.until}"
 
     def covers(self, check_id: str, host: str, today: date) -> bool:
         return check_id == self.check and today <= self.until and (not self.hosts or host in self.hosts)

@@ -27,6 +27,9 @@ def doctor_page(report: Report, snapshot: Snapshot, *, made_at: float | None = N
         groups=groups,
         unknown=tuple(_unknown(report, hosts, seen)),
         suppressed=[{**_finding(f, ""), "reason": f.suppressed} for f in report.suppressed],
+        ended=[
+            {"id": s.check, "hosts": fold(sorted(s.hosts)), "reason": s.reason, "until": s.until} for s in report.ended
+        ],
         actions=[
             {"hosts": fold(a.hosts), "id": a.id, "severity": a.severity, "action": a.action, "who": a.who,
              "disturbs": a.disturbs}

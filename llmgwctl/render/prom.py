@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from llmgwctl.model.fabric import FabricMap, HostVerdict
+from llmgwctl.model.finding import Suppression
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.model.replica import ReplicaState
@@ -55,6 +57,7 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "llmgw_replica_transport": ("The transport that NCCL was seen to use.", ("replica", "profile", "path")),
     "llmgw_doctor_findings": ("Hosts on which the doctor found it.", ("id", "severity")),
+    "llmgw_doctor_suppressions_ended": ("Suppressions of the inventory that hold no more.", ("id", "until")),
     "llmgw_snapshot_timestamp_seconds": ("When all of this was read.", ()),
 }
 Sample = tuple[str, tuple[str, ...], float]
@@ -95,6 +98,8 @@ def metrics(
     replicas: Sequence[ReplicaState] = (),
     findings: Iterable[Finding] = (),
     last_seen: Mapping[str, float] | None = None,
+    *,
+    ended: Iterable[Suppression] = (),
 ) -> str:
     """The whole exposition. `last_seen`: host -> when it last answered, as the exposition before this one said."""
     from prometheus_client import CollectorRegistry, generate_latest
@@ -105,6 +110,7 @@ def metrics(
     found += _domains(fmap)
     found += _replicas(replicas)
     found += _findings(findings)
+    found += _ended(ended)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Families(tuple(found)))
     return generate_latest(registry).decode()
@@ -234,6 +240,11 @@ def _findings(findings: Iterable[Finding]) -> Iterator[Sample]:
         counts[f.id, f.severity] = counts.get((f.id, f.severity), 0) + max(1, len(f.hosts))
     for labels, count in counts.items():
         yield "llmgw_doctor_findings", labels, count
+
+
+def _ended(suppressions: Iterable[Suppression]) -> Iterator[Sample]:
+    for labels, count in Counter((s.check, s.until.isoformat()) for s in suppressions).items():
+        yield "llmgw_doctor_suppressions_ended", labels, count
 
 
 def file_sd(replicas: Sequence[ReplicaState], metrics_path: Mapping[str, str]) -> str:
