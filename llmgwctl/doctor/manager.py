@@ -202,7 +202,7 @@ CHECKS = (
         "An NVSwitch is missing",
         "block",
         _fewer_switches,
-        seen="lspci -d 10de: | grep -c 0680; grep -i nvswitch /var/log/fabricmanager.log",
+        seen="lspci -n -d 10de: | grep -c 0680; grep -i nvswitch /var/log/fabricmanager.log",
         action="cold power cycle; if it stays away, the baseboard goes to the vendor",
         who="host admin",
         disturbs="everything on the host",
