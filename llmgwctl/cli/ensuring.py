@@ -212,7 +212,8 @@ class _Work:
         snapshot = await self.s.collect(extra=neighbours(self.profile))
         made = plan_for(job, snapshot)
         if not made.replicas:
-            report.did("place", why=made.why_not, done=False, code=NO_PLACEMENT)
+            why = f"{made.why_not} (`llmgwctl plan {self.profile.name}` says why, host by host)"
+            report.did("place", why=why, done=False, code=NO_PLACEMENT)
             return
         name = made.replicas[0].id
         where = ", ".join(x.host for x in made.replicas[0].shards)

@@ -14,7 +14,7 @@ import stat
 import subprocess
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from llmgwctl.rack.tree import Tree
 
 BASE = Path("/var/lib/llmgw-e2e")  # not below /tmp or /run, which each host has for itself
 NET = "10.78"
+Change = Callable[[Machine], Machine]
 NEEDED = ("ip", "unshare", "nsenter", "setpriv", "/usr/sbin/sshd", "mount")
 OPS = 2000  # user and group id of the account without rights
 INIT = Path(__file__).with_name("host-init.sh")
@@ -77,6 +78,7 @@ class Bed:
         self.faults: dict[str, tuple[str, ...]] = {n: tuple(self.spec.faults.get(n, ())) for n in self.healthy}
         self._off: set[str] = set()
         self._cut: set[str] = set()
+        self._scripted: set[str] = set()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._trees: dict[str, Tree] = {}
         self._ports = {name: f"p{i}" for i, name in enumerate(self.healthy)}
@@ -144,6 +146,26 @@ class Bed:
         self.faults[name] = ()
         self._refresh()
 
+    def script(self, name: str, *stages: Change) -> None:
+        """The K-th whole report of nvidia-smi, and all that it says until the next, is of the host changed by the K-th
+        stage; the last one stays. So a change has its moment, however slow the machine is."""
+        places = self.directory / name / "stages"
+        shutil.rmtree(places, ignore_errors=True)
+        for number, stage in enumerate(stages, 1):
+            m = stage(self._machine(name))
+            Tree(places / str(number)).write(host.entries(m, {m.address: m}, datetime.now().astimezone()))
+        (places / "reports").touch(mode=0o666)
+        (places / "reports").chmod(0o666)
+        smi = self.directory / name / "tree/usr/bin/nvidia-smi"
+        smi.unlink()
+        smi.write_text(SCRIPTED.format(places=places, last=len(stages)))
+        smi.chmod(0o755)
+        self._scripted.add(name)
+
+    def reports(self, name: str) -> int:
+        """How many whole reports a scripted nvidia-smi has given."""
+        return len((self.directory / name / "stages/reports").read_text().splitlines())
+
     def cut(self, name: str) -> None:
         """Pull the cable: nothing arrives any more, and what runs goes on running."""
         self._cut.add(name)
@@ -176,6 +198,9 @@ class Bed:
         """Everything as it was at first: no fault but those of the spec, all cables in, all hosts on."""
         for name in self.healthy:
             self.faults[name] = tuple(self.spec.faults.get(name, ()))
+            if name in self._scripted:
+                self._trees[name] = Tree(self.directory / name / "tree")  # knows nothing of what lies there: all is new
+                self._scripted.discard(name)
             if name in self._cut:
                 self.heal(name)
             if name in self._off or self._processes[name].poll() is not None:
@@ -357,6 +382,13 @@ class Bed:
         return Done(done.returncode, done.stdout, done.stderr)
 
 
+SCRIPTED = """#!/bin/sh
+case $1 in -q) echo >>{places}/reports ;; esac
+number=$(wc -l <{places}/reports)
+[ "$number" -le {last} ] || number={last}
+[ "$number" -ge 1 ] || number=1
+exec "{places}/$number/usr/bin/nvidia-smi" "$@"
+"""
 SSHD_CONFIG = """Port 22
 ListenAddress 0.0.0.0
 HostKey /etc/llmgw-e2e/hostkey
