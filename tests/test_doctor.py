@@ -15,13 +15,12 @@ from facts import IN_PROGRESS, with_cells
 from test_doctor_checks import HGX, ONE, T, cells, many, unreachable, unread
 
 from llmgwctl.cli import main
-from llmgwctl.doctor import CHECKS, diagnose, refusals
-from llmgwctl.doctor.base import Check, Deep, Launch, ModelFolder, View
+from llmgwctl.doctor import CHECKS, before_launch, diagnose
+from llmgwctl.doctor.base import Check, Deep, Launch, View
 from llmgwctl.doctor.changes import changes, document, read, state
 from llmgwctl.doctor.choose import at_least, chosen, strangers, suppress
 from llmgwctl.doctor.deep import busy
 from llmgwctl.doctor.deep import read as read_perf
-from llmgwctl.doctor.model_files import read as read_model
 from llmgwctl.doctor.xid import XIDS, recovery_word, same_gpu
 from llmgwctl.fabric import fabric_map
 from llmgwctl.model.finding import FAMILIES, SEVERITIES, Suppression, next_actions
@@ -29,6 +28,7 @@ from llmgwctl.model.host import Host, HostFacts, Snapshot
 from llmgwctl.model.life import Claim, HostLife
 from llmgwctl.model.profile import Profile
 from llmgwctl.model.reading import Reading, broken, ok
+from llmgwctl.model.weights import ModelFiles
 from llmgwctl.placement import plan
 from llmgwctl.probe import PROBES, assemble
 from llmgwctl.probe.base import NOT_SAVED, Output
@@ -87,6 +87,7 @@ def test_docs_and_checks_are_in_step():
         for words in (check.title, check.seen, check.action, check.who, f"({check.severity})"):
             assert words in section, (check.id, words)
     assert "# What is not checked, and why" in CHECKS_MD
+    assert set(re.findall(r"LG\d{3}", CHECKS_MD)) == {c.id for c in CHECKS}
 
 
 def test_xids_are_a_table():
@@ -208,6 +209,7 @@ def test_a_suppression_covers_its_hosts_until_its_day():
         ("LG505", (T[0],), "ticket 7 (until 2026-12-01)")
     ]
     assert said(suppress(report, known, date(2026, 12, 2))) == {"LG505": T[:2]}
+    assert (quiet.ended, suppress(report, known, date(2026, 12, 2)).ended) == ((), tuple(known))
     everywhere = (Suppression("LG505", "fine", date(2026, 12, 1)),)
     assert suppress(report, everywhere, date(2026, 1, 1)).code() == 0
 
@@ -303,7 +305,7 @@ def test_the_page_is_one_file_and_obeys_no_host(sick):
 # --- a launch ---------------------------------------------------------------------------------------------------------
 
 
-def placed(fleet, profile: Profile, **models: ModelFolder):
+def placed(fleet, profile: Profile, **models: ModelFiles):
     snapshot, _ = seen(fleet)
     fmap = fabric_map(snapshot)
     made = plan(fmap, snapshot, profile)
@@ -311,6 +313,7 @@ def placed(fleet, profile: Profile, **models: ModelFolder):
     return snapshot, fmap, tuple(Launch(r, profile, models) for r in made.replicas)
 
 
+MODEL = ModelFiles({"config.json": 9, "a.safetensors": 600_000})
 NVL = Profile("m", "vllm", "/models/m", pool="prod", gpu_class="GB200", tp=8, nodes=2, gpus_per_node=4)
 
 
@@ -322,7 +325,7 @@ def launched(fleet, profile=NVL, models=None):
 
 
 def test_a_launch_on_a_healthy_fleet_meets_nothing():
-    whole = {n: ModelFolder(4, 600_000) for n in T}
+    whole = dict.fromkeys(T, MODEL)
     assert launched(healthy(), models=whole)[0] == {}
 
 
@@ -334,14 +337,12 @@ def test_what_others_have_among_each_other_is_nothing_to_a_replica():
 
 
 def test_a_model_must_be_whole_and_alike_on_its_hosts():
-    """Missing on one host; of another size on one."""
-    whole = ModelFolder(4, 600_000)
-    assert launched(healthy(), models={T[0]: whole, T[1]: ModelFolder(why="/models/m is not there")})[0] == {
-        "LG913": (T[1],)
-    }
-    assert launched(healthy(), models={T[0]: whole, T[1]: ModelFolder(4, 500_000)})[0] == {"LG913": T[:2]}
+    """Missing on one host; of another size than the leader's on one; and one that could not be asked."""
+    assert launched(healthy(), models={T[0]: MODEL, T[1]: ModelFiles(kind="absent")})[0] == {"LG913": (T[1],)}
+    other = replace(MODEL, sizes={**MODEL.sizes, "a.safetensors": 500_000})
+    assert launched(healthy(), models={T[0]: MODEL, T[1]: other})[0] == {"LG913": (T[1],)}
     snapshot, fmap, launches = placed(healthy(), NVL)
-    dark = tuple(replace(one, models={T[0]: ModelFolder(unknown="no answer")}) for one in launches)
+    dark = tuple(replace(one, models={T[0]: "no answer"}) for one in launches)
     report = diagnose(snapshot, fmap, dark)
     assert [c.id for u in report.unknown for c in u.checks] == ["LG913"]
 
@@ -364,18 +365,47 @@ def test_a_profiles_env_that_undoes_the_placement_is_told(env, severity):
     assert next(iter(env)) in finding.values[0]
 
 
+def refused(snapshot, fmap, launches) -> list[tuple[str, tuple[str, ...]]]:
+    return [(f.id, f.hosts) for f in before_launch(snapshot, fmap, launches).findings]
+
+
+def rooms(path: str, **change):
+    return changed(T[0], resources=lambda r: replace(
+        r, rooms=tuple(replace(x, **change) if x.path == path else x for x in r.rooms)))  # fmt: skip
+
+
 def test_a_launch_is_refused_by_what_concerns_its_tier():
     """Room for a shard counts for all; a subnet manager only where InfiniBand carries it; a sick neighbour never."""
-    assert refusals(*placed(healthy(), NVL)) == ()
+    assert refused(*placed(healthy(), NVL)) == []
     full = changed(T[0], resources=lambda r: replace(r, rooms=(replace(r.rooms[1], free_mib=1),)))
-    assert [(f.id, f.hosts) for f in refusals(*placed(full, NVL))] == [("LG804", (T[0],))]
+    assert refused(*placed(full, NVL)) == [("LG804", (T[0],))]
     keys = many(T, lambda f: but(f, hcas=lambda h: tuple(
         replace(a, ports=(replace(a.ports[0], pkeys=("0x7fff",)),)) for a in h)))  # fmt: skip
-    assert refusals(*placed(keys, NVL)) == ()
+    assert refused(*placed(keys, NVL)) == []
     rdma = replace(NVL, fabric="require-rdma")
-    assert [f.id for f in refusals(*placed(keys, rdma))] == ["LG707"]
+    assert [i for i, _ in refused(*placed(keys, rdma))] == ["LG707"]
     neighbour = with_cells(healthy()[T[3]], {(3, 2): "N"})
-    assert refusals(*placed(healthy() | {T[3]: neighbour}, NVL)) == ()
+    assert refused(*placed(healthy() | {T[3]: neighbour}, NVL)) == []
+
+
+def test_shared_memory_counts_where_an_engine_maps_it():
+    """NCCL and the engines that use it map it; a drill, or an engine without it, is not kept from a host for that."""
+    small = rooms("/dev/shm", free_mib=64)
+    snapshot, fmap, launches = placed(small, NVL)
+    assert refused(snapshot, fmap, launches) == [("LG805", (T[0],))]
+    assert refused(snapshot, fmap, tuple(replace(one, shm=False) for one in launches)) == []
+
+
+def test_what_was_not_read_before_a_launch_is_no_refusal_and_is_told():
+    """Of the hosts of the replica alone, and of the checks alone that could have refused it."""
+    why = broken("not asked in this run")
+    dark = many(T, lambda f: replace(f, kernel_log=why, resources=why, links=why))
+    report = before_launch(*placed(dark, NVL))
+    assert report.findings == ()
+    told = {c.id: u.hosts for u in report.unknown for c in u.checks}
+    assert {"LG511", "LG806", "LG807"} <= set(told)
+    assert {c.severity for u in report.unknown for c in u.checks} == {"block"}
+    assert set(told.values()) == {T[:2]}
 
 
 def test_a_taken_port_and_a_dead_interface_are_told():
@@ -392,31 +422,6 @@ def test_a_taken_port_and_a_dead_interface_are_told():
 
     cut = seen(changed(leader, network=down))[0]
     assert said(diagnose(cut, fabric_map(cut), (launch,))) == {"LG912": (leader,)}
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("path folder\nfile 9 config.json\nfile 5000000000 a.safetensors\nindexed a.safetensors\nend\n", ""),
-        ("path folder\nfile 9 config.json\nfile 5000000000 a.safetensors\nindexed b.safetensors\nend\n", "lacks b.saf"),
-        ("path folder\nfile 9 config.json\nfile 134 a.safetensors\nend\n", "LFS pointer"),
-        ("path folder\nfile 5000000000 a.safetensors\nend\n", "no config.json"),
-        ("path folder\nfile 9 config.json\nend\n", "no weights"),
-        ("path file\nfile 5000000000 a.gguf\nend\n", ""),
-        ("path absent\nend\n", "is not there"),
-        ("path unreadable\nend\n", "cannot be read"),
-    ],
-)
-def test_a_models_folder_is_read_by_names_and_sizes(text, why):
-    made = read_model(text, "/models/m")
-    assert why in made.why if why else made.why == ""
-    assert made.unknown == ""
-    assert made.size_mib == (4768 if not why else 0)
-
-
-def test_a_models_folder_that_was_not_read_to_its_end_is_unknown():
-    assert read_model("path folder\nfile 9 config.json\n", "/m").unknown
-    assert read_model("", "/m").unknown
 
 
 # --- real machines ----------------------------------------------------------------------------------------------------

@@ -10,10 +10,9 @@ from engine_cases import BUILDS, cases, contexts, roce, sized
 from facts import gpu, hgx, rack
 from test_placement import roce_hca, roce_host
 
-from llmgwctl.engines import ENGINES, container, engine_of, memory, model_config, model_files
+from llmgwctl.engines import ENGINES, container, engine_of, memory, model_config
 from llmgwctl.engines.base import Build
 from llmgwctl.engines.env import environment, removed
-from llmgwctl.engines.model_files import ModelFiles
 from llmgwctl.engines.options import fighting_args, value_of, without
 from llmgwctl.engines.programs import beside, host_port, is_folder, program
 from llmgwctl.engines.ready import one_token, refused, served_names
@@ -22,6 +21,7 @@ from llmgwctl.model.errors import UsageError
 from llmgwctl.model.numbers import of_version, older
 from llmgwctl.model.profile import Container, Profile
 from llmgwctl.model.reading import ok
+from llmgwctl.model.weights import ModelFiles
 
 VLLM, SGLANG, LLAMA = ENGINES["vllm"], ENGINES["sglang"], ENGINES["llamacpp"]
 
@@ -348,22 +348,6 @@ def test_weights_that_do_not_fit_are_refused_as_an_estimate():
     assert "estimate" in says
     assert list(memory.check(profile(tp=4), (card,), weights)) == []
     assert list(memory.check(profile(tp=2), (replace(card, memory_total_mib=None),), weights)) == []
-
-
-def test_a_model_is_there_whole_and_the_same_on_all_hosts():
-    """The leader's names and sizes are the measure; what does not count, such as a README, may differ."""
-    whole = ModelFiles({"config.json": 10, "a.safetensors": 5, "README.md": 1}, frozenset({"a.safetensors"}))
-    other = replace(whole, sizes=dict(whole.sizes) | {"README.md": 2})
-    assert list(model_files.check(profile(), {"h1": whole, "h2": other})) == []
-    assert "missing on h2, h3" in str(only(list(model_files.check(profile(), {"h1": whole, "h2": None, "h3": None}))))
-    empty = replace(whole, sizes=dict(whole.sizes) | {"a.safetensors": 0})
-    assert "incomplete on h1: a.safetensors not there or empty" in str(
-        next(iter(model_files.check(profile(), {"h1": empty})))
-    )
-    config = replace(whole, sizes=dict(whole.sizes) | {"config.json": 11})
-    assert "on h2 is not that of h1: config.json differs" in str(
-        only(list(model_files.check(profile(), {"h1": whole, "h2": config})))
-    )
 
 
 def test_weights_are_counted_once():

@@ -17,17 +17,18 @@ from local_hosts import replica_plan
 from test_life_cli import Cli
 
 from llmgwctl.cli import preflight as asking
-from llmgwctl.engines import ENGINES, model_files
+from llmgwctl.engines import ENGINES
 from llmgwctl.engines.base import Build
 from llmgwctl.engines.preflight import EngineSeen, Image, Placed, Seen, build_on, engine_seen, hidden, judge, unknown
 from llmgwctl.engines.programs import script
 from llmgwctl.model.host import Host
 from llmgwctl.model.machine import NcclFile
 from llmgwctl.model.profile import Container, Profile
+from llmgwctl.model.weights import ModelFiles
 from llmgwctl.rack import nvl72, serve
 
 VLLM = ENGINES["vllm"]
-WHOLE = model_files.ModelFiles({"config.json": 9, "a.safetensors": 4096}, frozenset({"a.safetensors"}))
+WHOLE = ModelFiles({"config.json": 9, "a.safetensors": 4096}, frozenset({"a.safetensors"}))
 OK = Seen(engine=EngineSeen({"vllm": "0.33.0", "nvidia-nccl-cu13": "2.29.7", "ray": "2.60.0"}), model=WHOLE)
 
 
@@ -64,9 +65,6 @@ def test_what_nobody_could_tell_is_no_problem_and_is_said():
         (replace(OK, engine=EngineSeen({}, "no program vllm")), "vllm is missing on r1-t02 (no program vllm)"),
         (replace(OK, engine=EngineSeen({**OK.engine.installed, "vllm": "0.32.0"})), "r1-t01: 0.33.0, r1-t02: 0.32.0"),
         (replace(OK, engine=EngineSeen({**OK.engine.installed, "nvidia-nccl-cu13": "2.28.3"})), "nvidia-nccl-cu13"),
-        (replace(OK, model=model_files.ModelFiles()), "/models/big is missing on r1-t02"),
-        (replace(OK, model=replace(WHOLE, sizes={"config.json": 9})), "incomplete on r1-t02: a.safetensors"),
-        (replace(OK, model=replace(WHOLE, sizes={**WHOLE.sizes, "config.json": 8})), "config.json differs"),
     ],
 )
 def test_a_host_that_is_not_like_the_other(other: Seen, says: str):
@@ -75,7 +73,7 @@ def test_a_host_that_is_not_like_the_other(other: Seen, says: str):
 
 
 def test_weights_that_do_not_fit_name_the_host_and_the_gpu():
-    big = model_files.ModelFiles({"a.safetensors": 4 << 40})
+    big = ModelFiles({"a.safetensors": 4 << 40})
     says = hosts_of(both(replace(OK, model=big)))
     assert len(says) == 8
     assert "GPU 0 (GPU-r1-t01-0) of r1-t01 has" in says[0]
@@ -154,27 +152,6 @@ def test_hidden_settings_are_told_with_their_effect():
     assert "cannot be read" in next(hidden({"a": Seen(nccl_files=(NcclFile("/x", why="no"),))}, {}))
 
 
-def test_what_the_model_script_says_is_read_and_a_cut_list_is_none():
-    """Of a split .gguf every part must be there, and no other file of the folder counts."""
-    path = "/models/big-00001-of-00002.gguf"
-    assert model_files.folder_of(path) == "/models"
-    text = "path folder\nfile 5 big-00001-of-00002.gguf\nfile 7 other.gguf\nend\n"
-    files = model_files.read(text, path)
-    assert files.sizes == {"big-00001-of-00002.gguf": 5}
-    wanted = replace(sized("llamacpp", 1, 4, 4), model_path=path)
-    assert "big-00002-of-00002.gguf not there" in str(next(iter(model_files.check(wanted, {"h": files}))))
-    assert model_files.read(text.removesuffix("end\n"), path) is None
-    assert model_files.read("path absent\nend\n", path).sizes == {}
-
-
-def test_only_the_leader_of_llamacpp_reads_the_model():
-    wanted = sized("llamacpp", 2, 8, 16)
-    replica = contexts(wanted, hgx(2), BUILDS["llamacpp"])[0].replica
-    seen = {s.host: Seen(model=model_files.ModelFiles({"x.gguf": 1})) for s in replica.shards[:1]}
-    seen[replica.shards[1].host] = Seen()
-    assert judge(Placed(replica, wanted, ENGINES["llamacpp"], {}, seen, {})).hosts == ()
-
-
 # --- the image script -------------------------------------------------------------------------------------------------
 
 
@@ -237,7 +214,7 @@ async def test_plan_and_place_refuse_what_the_hosts_cannot_carry(cli: Cli):
     assert err.count("profile deepseek-r1") == 1
     assert "deepseek-r1-0" in out
     assert "differs between hosts" in (await cli.json("plan", "deepseek-r1"))["warnings"][0]
-    for fault, says in (("vllm-missing", "vllm is missing on r1-t02"), ("model-missing", "is missing on r1-t02")):
+    for fault, says in (("vllm-missing", "vllm is missing on r1-t02"), ("model-missing", "LG913 on r1-t02")):
         cli.rack.clear("r1-t02")
         cli.rack.set("r1-t02", fault)
         code, _, err = await cli("place", "deepseek-r1")
@@ -332,4 +309,16 @@ def test_every_section_that_is_asked_is_read():
     wanted = sized("vllm", 2, 4, 8)
     names = [s.name for s in asking._sections(Host("h"), wanted, VLLM, Build(), 0)]
     assert names == ["nccl", "engine-version-vllm", asking.MODEL, asking.CONFIG]
-    assert len({asking._what(n, wanted, VLLM) for n in names}) == len(names)
+    words = {asking._what(n, wanted, VLLM) for n in names if n != asking.MODEL}
+    assert len(words) == len(names) - 1
+
+
+def test_only_the_leader_of_llamacpp_reads_the_model():
+    """On the other hosts nothing is looked for, and nothing is missed."""
+    wanted = sized("llamacpp", 2, 8, 16)
+    replica = contexts(wanted, hgx(2), BUILDS["llamacpp"])[0].replica
+    here = Placed(replica, wanted, ENGINES["llamacpp"], {}, {}, {})
+    leader, other = (s.host for s in replica.shards)
+    assert list(asking._of_readers(here, {leader: WHOLE, other: ModelFiles(kind="absent")})) == [leader]
+    names = [s.name for s in asking._sections(Host("h"), wanted, ENGINES["llamacpp"], Build(), 1)]
+    assert asking.MODEL not in names

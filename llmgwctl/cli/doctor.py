@@ -159,7 +159,7 @@ async def _judged(s: Session, snapshot: Snapshot, wanted: Wanted) -> tuple[Repor
     """The report, and why a profile that was asked for has no place."""
     from llmgwctl.cli.fleet import mapped
     from llmgwctl.doctor import CHECKS, diagnose
-    from llmgwctl.doctor.choose import at_least, chosen, expired, on_hosts, suppress
+    from llmgwctl.doctor.choose import at_least, chosen, on_hosts, suppress
 
     fmap = mapped(s, snapshot)
     about = await _about(s, snapshot, fmap, wanted.profile)
@@ -167,10 +167,10 @@ async def _judged(s: Session, snapshot: Snapshot, wanted: Wanted) -> tuple[Repor
     report = diagnose(snapshot, fmap, about.launches, chosen(CHECKS, wanted.only, wanted.skip), tests)
     if about.hosts is not None:
         report = on_hosts(report, about.hosts.__contains__)
-    day = _today(snapshot)
-    for old in expired(s.inventory.suppressions, day):
-        s.note(f"the suppression of {old.check} ({old.reason}) ended on {old.until}")
+    day = day_of(snapshot)
     report = suppress(report, s.inventory.suppressions, day)
+    for old in report.ended:
+        s.note(old.epitaph)
     return (at_least(report, _severity(wanted.severity)) if wanted.severity else report), about.why_not
 
 
@@ -221,7 +221,7 @@ def _severity(word: str) -> Severity:
     return next(s for s in SEVERITIES if s == word)
 
 
-def _today(snapshot: Snapshot) -> date:
+def day_of(snapshot: Snapshot) -> date:
     """The day of the facts, so that an old bundle is judged as it was."""
     return datetime.fromtimestamp(snapshot.taken_at, UTC).date()
 

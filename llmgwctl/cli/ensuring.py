@@ -32,6 +32,7 @@ from llmgwctl.model.profile import Profile
 from llmgwctl.model.replica import ReplicaState
 from llmgwctl.probe import PROBES
 from llmgwctl.render import life as render
+from llmgwctl.render import refusal
 from llmgwctl.render.text import clean
 
 FAILED, UNKNOWN, NO_PLACEMENT = 1, 3, 4
@@ -51,8 +52,10 @@ class Report:
     actions: list[dict[str, object]] = field(default_factory=list)
     code: int = 0
 
-    def did(self, what: str, replica: str = "", why: str = "", *, done: bool = True, code: int = 0) -> None:
-        self.actions.append({"do": what, "replica": replica, "why": why, "done": done})
+    def did(
+        self, what: str, replica: str = "", why: str = "", *, done: bool = True, code: int = 0, **more: object
+    ) -> None:
+        self.actions.append({"do": what, "replica": replica, "why": why, "done": done, **more})
         self.code = code if self.code == 0 else min(self.code, code or self.code)
 
     def document(self) -> dict[str, object]:
@@ -221,7 +224,11 @@ class _Work:
             report.did("place", name, f"on {where}")
             return
         checked = await preflight.check(self.s, made, self.profile, job.engine, snapshot)
-        checked.refuse()
+        try:
+            checked.refuse()
+        except LlmgwError as e:
+            report.did("place", name, str(e), done=False, code=e.exit_code, **refusal.document(checked.report))
+            return
         for warning in (*made.warnings, *checked.notes):
             self.s.note(f"! {clean(warning)}")
         bringing = await start_all(replace(job, guard=self._guard), made, snapshot, checked.builds)

@@ -14,7 +14,7 @@ from secrets import token_hex
 
 from llmgwctl.cli import preflight
 from llmgwctl.cli.common import Asked, Session, finish, look, note, out, out_json, progress, session
-from llmgwctl.cli.planning import NO_PLACEMENT, launched, refuse_problems
+from llmgwctl.cli.planning import NO_PLACEMENT, document, launched, refuse_problems, warned
 from llmgwctl.cli.reading import neighbours
 from llmgwctl.engines import engine_of
 from llmgwctl.engines.base import Build, Engine
@@ -31,9 +31,9 @@ from llmgwctl.model.launch import Operator
 from llmgwctl.model.plan import Plan, ReplicaPlan
 from llmgwctl.model.profile import Profile
 from llmgwctl.placement import plan as make_plan
-from llmgwctl.render import json as documents
 from llmgwctl.render import life as render
 from llmgwctl.render import plan as render_plan
+from llmgwctl.render.json import Launches
 from llmgwctl.render.text import clean
 
 ATTEMPTS = 5
@@ -142,20 +142,23 @@ async def _planned(job: Job, snapshot: Snapshot) -> tuple[Plan, Mapping[str, Bui
     made = plan_for(job, snapshot)
     if not made.replicas:
         if s.asked.json:
-            out_json(documents.plan(made, {}))
+            out_json(document(made, {}, None))
         else:
             out(render_plan.plan(made, {}, look(), s.hosts))
         finish(NO_PLACEMENT)
     checked = await preflight.check(s, made, job.profile, job.engine, snapshot)
+    if checked.refused and s.asked.json:
+        out_json(document(warned(made, checked), _launches(job, made, checked), checked))
     checked.refuse()
     for warning in (*made.warnings, *checked.notes):
         s.note(f"! {clean(warning)}")
     if s.asked.verbose:
-        launches = {
-            k: v for r in made.replicas for k, v in launched(r, job.profile, job.engine, checked.builds).items()
-        }
-        note(render_plan.plan(made, launches, look(), s.hosts))
+        note(render_plan.plan(made, _launches(job, made, checked), look(), s.hosts))
     return made, checked.builds
+
+
+def _launches(job: Job, made: Plan, checked: preflight.Checked) -> Launches:
+    return {k: v for r in made.replicas for k, v in launched(r, job.profile, job.engine, checked.builds).items()}
 
 
 def plan_for(job: Job, snapshot: Snapshot) -> Plan:

@@ -65,12 +65,11 @@ def plan(
 
 
 async def _plan(asked: Asked, name: str, replicas: int | None, *, explain: bool) -> None:
-    from llmgwctl.render import json as documents
     from llmgwctl.render import plan as render
 
     made, launches, hosts, checked = await _planned(asked, name, replicas)
     if asked.json:
-        out_json(documents.plan(made, launches))
+        out_json(document(made, launches, checked))
     else:
         out(render.plan(made, launches, look(), hosts))
         if explain:
@@ -103,8 +102,23 @@ async def _planned(asked: Asked, name: str, replicas: int | None) -> Planned:
     launches: Launches = {}
     for replica in made.replicas:
         launches = {**launches, **launched(replica, wanted, engine, checked.builds)}
-    warnings = dict.fromkeys((*made.warnings, *checked.problems, *checked.notes, *_no_key(wanted)))
-    return replace(made, warnings=tuple(warnings)), launches, s.hosts, checked
+    return warned(made, checked, *_no_key(wanted)), launches, s.hosts, checked
+
+
+def warned(made: Plan, checked: Checked, *more: str) -> Plan:
+    """The plan with what speaks against it."""
+    warnings = dict.fromkeys((*made.warnings, *checked.problems, *checked.notes, *more))
+    return replace(made, warnings=tuple(warnings))
+
+
+def document(made: Plan, launches: Launches, checked: Checked | None) -> dict[str, object]:
+    """A plan as JSON, with the doctor's findings that refuse it."""
+    from llmgwctl.model.finding import Report
+    from llmgwctl.render import json as documents
+    from llmgwctl.render import refusal
+
+    report = checked.report if checked is not None else Report()
+    return {**documents.plan(made, launches), **refusal.document(report)}
 
 
 def refuse_problems(profile: Profile, engine: Engine, inventory: Inventory) -> None:

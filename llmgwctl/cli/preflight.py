@@ -1,54 +1,80 @@
-"""One more look at the hosts that a plan chose: the engine, the model, the image, and files that change NCCL."""
+"""One more look at the hosts that a plan chose: engine, model, image, files that change NCCL, and the doctor's word."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from llmgwctl.cli import beforehand
 from llmgwctl.cli.common import Session
+from llmgwctl.cli.launching import MODEL, model_files, model_section, shares_memory
 from llmgwctl.cli.reading import engine_section
-from llmgwctl.doctor import model_files as model_script
-from llmgwctl.engines import model_files, preflight
+from llmgwctl.doctor.base import Launch
+from llmgwctl.engines import preflight
 from llmgwctl.engines.base import Build, Engine, Problem, ShardContext
 from llmgwctl.engines.env import environment
 from llmgwctl.engines.preflight import Image, Placed, Seen
 from llmgwctl.engines.programs import script
 from llmgwctl.model.errors import InventoryError, NoPlacement, Unreachable
+from llmgwctl.model.finding import Report
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.host import Host, Snapshot
 from llmgwctl.model.plan import Plan
 from llmgwctl.model.profile import Profile
+from llmgwctl.model.weights import ModelFiles
 from llmgwctl.probe import nccl
-from llmgwctl.probe.base import Output, Section, failure
-from llmgwctl.probe.engines import MISSING
+from llmgwctl.probe.base import NOT_SAVED, Output, Section, failure
+from llmgwctl.probe.engines import MISSING, PREFIX
+from llmgwctl.render import refusal
+from llmgwctl.render.fold import fold
 
 LIMIT_S = 20
 CONFIG_BYTES = 1 << 20
-MODEL, CONFIG, IMAGE = "model-files", "model-config", "image"
+CONFIG, IMAGE = "model-config", "image"
 
 Outputs = Mapping[str, Output]
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """`builds`: by host, with the versions that were read. `notes`: what passes, and what could not be checked."""
+    """`builds`: by host, with the versions that were read. `notes`: what passes, and what could not be checked.
+
+    `report`: the doctor's findings that block, and its blocking checks that could not be told.
+    """
 
     builds: Mapping[str, Build]
     profile: tuple[Problem, ...] = ()
     hosts: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+    report: Report = field(default_factory=Report)
+    name: str = ""  # of the profile
 
     @property
     def problems(self) -> tuple[str, ...]:
-        return tuple(map(str, (*self.profile, *self.hosts)))
+        blocked = (f"profile {self.name}: {words}" for words in refusal.refusals(self.report))
+        return (*map(str, (*self.profile, *self.hosts)), *blocked)
+
+    @property
+    def refused(self) -> bool:
+        return bool(self.problems)
 
     def refuse(self) -> None:
         """A wrong profile is the inventory's fault; hosts that cannot run it are no place for it."""
         if self.profile:
             raise InventoryError("\n".join(self.problems))
-        if self.hosts:
-            raise NoPlacement("\n".join(self.problems))
+        if self.refused:
+            raise NoPlacement("\n".join((*self.problems, *self._ways_out())))
+
+    def _ways_out(self) -> Iterable[str]:
+        """What to do with a finding that one cannot mend at once."""
+        if self.report.findings:
+            first = self.report.findings[0]
+            yield (
+                f"`llmgwctl doctor --explain {first.id}` says more; "
+                f"`llmgwctl hosts cordon {fold(first.hosts)} --reason WHY` has it planned elsewhere; "
+                "[[doctor.suppress]] in the inventory sets a finding aside"
+            )
 
 
 async def check(s: Session, made: Plan, profile: Profile, engine: Engine, snapshot: Snapshot) -> Checked:
@@ -56,25 +82,37 @@ async def check(s: Session, made: Plan, profile: Profile, engine: Engine, snapsh
     ranks = {shard.host: shard.rank for r in made.replicas for shard in r.shards}
     hosts = [h for h in s.hosts if h.name in ranks]
     told = {h.name: s.inventory.build_for(engine.name, h) for h in hosts}
-    asked = [tuple(_sections(h, profile, engine, told[h.name], ranks[h.name])) for h in hosts]
+    asked = [(*_sections(h, profile, engine, told[h.name], ranks[h.name]), *beforehand.sections()) for h in hosts]
     answers = await asyncio.gather(*(_ask(s, h, a) for h, a in zip(hosts, asked, strict=True)))
-    seen = {h.name: _seen(a, profile, engine) for h, a in zip(hosts, answers, strict=True)}
+    said = dict(zip((h.name for h in hosts), answers, strict=True))
+    models = {h: _model(a, profile) for h, a in said.items() if profile.model_path.startswith("/")}
+    seen = {h: _seen(a, models.get(h), profile, engine) for h, a in said.items()}
     builds = {name: preflight.build_on(told[name], engine, seen[name]) for name in seen}
     placed = []
     for r in made.replicas:
         gpus = gpus_of(snapshot, {u for shard in r.shards for u in shard.gpu_uuids})
         placed.append(Placed(r, profile, engine, builds, seen, gpus))
-    return _judged(placed, builds, seen)
+    launches = [Launch(p.replica, profile, _of_readers(p, models), shares_memory(engine)) for p in placed]
+    report = beforehand.judged(s, beforehand.with_readings(snapshot, said), launches)
+    return _judged(s, placed, report)
 
 
-def _judged(placed: Sequence[Placed], builds: Mapping[str, Build], seen: Mapping[str, Seen]) -> Checked:
+def _of_readers(p: Placed, models: Mapping[str, ModelFiles | str]) -> Mapping[str, ModelFiles | str]:
+    return {x.host: models[x.host] for x in p.replica.shards if x.host in models and p.engine.reads_model(x.rank)}
+
+
+def _judged(s: Session, placed: Sequence[Placed], report: Report) -> Checked:
     verdicts = [preflight.judge(p) for p in placed]
-    notes = [*(n for p in placed for n in _notes(p)), *preflight.unknown(seen)]
+    first = placed[0]
+    unread = refusal.unknown(report, {h.name: h for h in s.hosts})
+    notes = [*(n for p in placed for n in _notes(p)), *preflight.unknown(first.seen)]
     return Checked(
-        builds,
+        first.builds,
         _once(x for v in verdicts for x in v.profile),
         _once(x for v in verdicts for x in v.hosts),
-        tuple(dict.fromkeys(notes)),
+        tuple(dict.fromkeys((*notes, *unread, *refusal.set_aside(report)))),
+        report,
+        first.profile.name,
     )
 
 
@@ -118,20 +156,25 @@ def _sections(host: Host, profile: Profile, engine: Engine, build: Build, rank: 
     elif engine.version is not None:
         yield engine_section(engine.name, engine.version, build)
     if profile.model_path.startswith("/") and engine.reads_model(rank):
-        folder = model_files.folder_of(profile.model_path)
-        words = (host.root_prefix, host.state_dir, "", folder)
-        yield Section(MODEL, "sys", LIMIT_S, text=model_script.script(), args=words)
+        yield model_section(host, profile)
         if not profile.model_path.endswith(".gguf"):
             file = f"{host.root_prefix}{profile.model_path.rstrip('/')}/config.json"
             yield Section(CONFIG, "sys", LIMIT_S, argv=("head", "-c", str(CONFIG_BYTES), file))
 
 
-def _seen(said: Outputs | Unreachable, profile: Profile, engine: Engine) -> Seen:
+def _model(said: Outputs | Unreachable, profile: Profile) -> ModelFiles | str:
+    if isinstance(said, Unreachable):
+        return f"{profile.model_path}: {said}"
+    return model_files(said.get(MODEL, NOT_SAVED), profile)
+
+
+def _seen(said: Outputs | Unreachable, model: ModelFiles | str | None, profile: Profile, engine: Engine) -> Seen:
     if isinstance(said, Unreachable):
         return Seen(unknown=(f"engine, model and files that change NCCL: {said}",))
-    seen, unknown = Seen(), []
-    for name, output in said.items():
-        result = failure(output) or _read(name, seen, output, profile, engine)
+    seen, unknown = Seen(model=model if isinstance(model, ModelFiles) else None), []
+    for name in (n for n in said if n in (CONFIG, IMAGE, "nccl") or n.startswith(PREFIX)):
+        output = said[name]
+        result = failure(output) or _read(name, seen, output, engine)
         if isinstance(result, str):
             unknown.append(f"{_what(name, profile, engine)}: {result}")
         else:
@@ -139,10 +182,8 @@ def _seen(said: Outputs | Unreachable, profile: Profile, engine: Engine) -> Seen
     return replace(seen, unknown=tuple(unknown))
 
 
-def _read(name: str, seen: Seen, said: Output, profile: Profile, engine: Engine) -> Seen | str:
+def _read(name: str, seen: Seen, said: Output, engine: Engine) -> Seen | str:
     """What one section adds to what was seen, or why it says nothing."""
-    if name == MODEL:
-        return _model(seen, said, profile.model_path)
     if name == CONFIG:
         return _config(seen, said)
     if name == IMAGE:
@@ -151,7 +192,7 @@ def _read(name: str, seen: Seen, said: Output, profile: Profile, engine: Engine)
 
 
 def _what(name: str, profile: Profile, engine: Engine) -> str:
-    known = {MODEL: f"files of {profile.model_path}", CONFIG: f"{profile.model_path}/config.json", IMAGE: "the image"}
+    known = {CONFIG: f"{profile.model_path}/config.json", IMAGE: "the image"}
     return known.get(name, "files that change NCCL" if name == "nccl" else f"version of {engine.name}")
 
 
@@ -160,13 +201,6 @@ def _engine(seen: Seen, said: Output, engine: Engine) -> Seen | str:
     if said.exit_code not in (0, MISSING):
         return words or f"exit code {said.exit_code}"
     return replace(seen, engine=preflight.engine_seen(engine, said.stdout, words))
-
-
-def _model(seen: Seen, said: Output, path: str) -> Seen | str:
-    if "path unreadable" in said.stdout.splitlines():
-        return "this account cannot read it"
-    files = model_files.read(said.stdout, path)
-    return "the list of files ends early" if files is None else replace(seen, model=files)
 
 
 def _config(seen: Seen, said: Output) -> Seen | str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from llmgwctl.doctor import model_files
 from llmgwctl.doctor.base import Answer, Check, Found, Launch, Unknown, View, each, found
 from llmgwctl.doctor.fleet import drifted, kind
 from llmgwctl.doctor.names import few
 from llmgwctl.model.finding import Severity
 from llmgwctl.model.host import HostFacts
 from llmgwctl.model.plan import ShardPlan
+from llmgwctl.model.weights import ModelFiles
 
 TURNING = (
     "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_MNNVL_",
@@ -102,20 +104,16 @@ def _interfaces(view: View) -> Iterator[Answer]:
 
 
 def _models(view: View) -> Iterator[Answer]:
-    """The folder of the model on every host of a replica, and alike on all of them."""
+    """The model on every host of a replica that reads it, and alike on all of them."""
     for launch in view.launches:
-        sizes: dict[str, str] = {}
+        seen: dict[str, ModelFiles] = {}
         for name in (s.host for s in launch.replica.shards):
             said = launch.models.get(name)
-            if said is None:
-                continue
-            if said.unknown:
-                yield Unknown((name,), said.unknown)
-            elif said.why:
-                yield Found((name,), (said.why,))
-            else:
-                sizes[name] = f"{said.files} weight files, {said.size_mib} MiB"
-        yield from drifted(sizes, f"{launch.replica.id}'s hosts")
+            if isinstance(said, ModelFiles):
+                seen[name] = said
+            elif said is not None:
+                yield Unknown((name,), said)
+        yield from (Found((name,), (why,)) for name, why in model_files.wrong(launch.profile, seen))
 
 
 RULES: tuple[tuple[str, str, Severity], ...] = (

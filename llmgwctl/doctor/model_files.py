@@ -1,56 +1,102 @@
-"""The model's folder on one host: there, whole, and how large; by names and sizes, since a hash would read it all."""
+"""A model's files on the hosts of a replica: there, whole and the same, by names and sizes, without hashing.
+
+The one judgement of them: the check of the launch and the last look before a start both say this and nothing else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import re
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 
-from llmgwctl.doctor.base import ModelFolder
 from llmgwctl.doctor.names import few
+from llmgwctl.model.profile import Profile
+from llmgwctl.model.weights import WEIGHTS, Kind, ModelFiles
 
-WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
 POINTER_BYTES = 1024  # a Git LFS pointer is some 130 bytes, and no weights are that small
-MIB = 1 << 20
+KINDS: Mapping[str, Kind] = {"folder": "folder", "file": "file", "absent": "absent", "unreadable": "unreadable"}
+LOADER, PLAIN_LOADERS = "--load-format", ("auto", "safetensors", "pt")
+CONFIGS = ("config.json", "params.json")  # of Hugging Face, and of Mistral's own format
+_FILE = re.compile(r"file (\d{1,18}) (.{1,255})")
+_SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf\Z")
 
 
 def script() -> str:
     return files("llmgwctl.doctor").joinpath("model_files.sh").read_text(encoding="utf-8")
 
 
-def read(text: str, path: str) -> ModelFolder:
-    """What the script printed. Output that ends early says that it could not be told."""
+def folder_of(path: str) -> str:
+    """What is looked at: of a split .gguf its folder, where the other parts lie."""
+    return path.rpartition("/")[0] or "/" if _SPLIT.match(path) else path
+
+
+def read(text: str, path: str) -> ModelFiles | None:
+    """What the script said of folder_of(path); None: its words end early."""
     lines = text.replace("\r", "").split("\n")
-    kind = next((line.removeprefix("path ") for line in lines if line.startswith("path ")), "")
-    if "end" not in lines or not kind:
-        return ModelFolder(unknown=f"{path} could not be looked at within its limit")
-    if kind in ("absent", "unreadable"):
-        return ModelFolder(why=f"{path} is not there" if kind == "absent" else f"{path} cannot be read by this account")
-    sizes = dict(_sized(lines))
-    indexed = [line.removeprefix("indexed ") for line in lines if line.startswith("indexed ")]
-    return _whole(path, sizes, indexed, kind == "folder")
+    kind = KINDS.get(next((line.removeprefix("path ") for line in lines if line.startswith("path ")), ""))
+    if kind is None or "end" not in lines:
+        return None
+    sizes = {m[2]: int(m[1]) for line in lines if (m := _FILE.fullmatch(line))}
+    indexed = frozenset(line.removeprefix("indexed ") for line in lines if line.startswith("indexed "))
+    if (split := _SPLIT.match(path.rpartition("/")[2])) is not None:
+        base, _, count = split.groups()
+        indexed = frozenset(f"{base}-{i:05}-of-{count}.gguf" for i in range(1, min(int(count), 999) + 1))
+        sizes = {n: s for n, s in sizes.items() if n in indexed}
+    return ModelFiles(sizes, indexed, kind)
 
 
-def _sized(lines: Sequence[str]) -> list[tuple[str, int]]:
-    found = []
-    for line in lines:
-        words = line.split(" ", 2)
-        if len(words) == 3 and words[0] == "file" and words[1].isascii() and words[1].isdigit():
-            found.append((words[2], int(words[1])))
-    return found
+def wrong(profile: Profile, seen: Mapping[str, ModelFiles]) -> Iterator[tuple[str, str]]:
+    """(host, what is wrong there). `seen`: the hosts that read the model, in rank order: the first is the measure."""
+    whole: dict[str, ModelFiles] = {}
+    for host, found in seen.items():
+        why = _lacks(profile, found)
+        if why:
+            yield host, f"{profile.model_path} {why}"
+        else:
+            whole[host] = found
+    measure = next(iter(whole), "")
+    for host, found in whole.items():
+        if unlike := _unlike(whole[measure], found):
+            yield host, f"{profile.model_path} is not that of {measure}: {unlike} differs"
 
 
-def _whole(path: str, sizes: Mapping[str, int], indexed: Sequence[str], folder: bool) -> ModelFolder:
-    weights = {n: s for n, s in sizes.items() if n.endswith(WEIGHTS)}
-    made = ModelFolder(len(weights), sum(weights.values()) // MIB)
-    lacking = sorted(n for n in indexed if n not in sizes)
-    pointers = sorted(n for n, s in weights.items() if s < POINTER_BYTES)
-    gguf = any(n.endswith(".gguf") for n in weights)
+def _lacks(profile: Profile, found: ModelFiles) -> str:
+    if found.kind == "absent":
+        return "is not there"
+    if found.kind == "unreadable":
+        return "cannot be read by this account"
+    if _reads_weights(profile) and (why := _lacks_weights(found)):
+        return why
+    gguf = found.kind == "file" or any(n.endswith(".gguf") for n in found.weights)
+    return "" if gguf or any(n in found.sizes for n in CONFIGS) else "holds no config.json"
+
+
+def _lacks_weights(found: ModelFiles) -> str:
+    lacking = sorted(n for n in found.indexed if not found.sizes.get(n))
+    pointers = sorted(n for n, size in found.weights.items() if size < POINTER_BYTES)
     if lacking:
-        return ModelFolder(why=f"{path} lacks {few(lacking)}, which its index lists")
+        return f"is incomplete: {few(lacking)} not there or empty, and its index lists that"
     if pointers:
-        return ModelFolder(why=f"{path}: {few(pointers)} is no larger than an LFS pointer")
-    if folder and not weights:
-        return ModelFolder(why=f"{path} holds no weights")
-    if folder and "config.json" not in sizes and not gguf:
-        return ModelFolder(why=f"{path} holds no config.json")
-    return made
+        return f"is incomplete: {few(pointers)} no larger than a Git LFS pointer"
+    return "" if found.weights else "holds no weights"
+
+
+def _reads_weights(profile: Profile) -> bool:
+    """Some loaders of vLLM and SGLang need no weights on disk (dummy), or have them elsewhere or in another form."""
+    for before, word in itertools.pairwise(("", *profile.args)):
+        if before == LOADER and word not in PLAIN_LOADERS:
+            return False
+        if word.startswith(f"{LOADER}=") and word.partition("=")[2] not in PLAIN_LOADERS:
+            return False
+    return True
+
+
+def _unlike(measure: ModelFiles, found: ModelFiles) -> str:
+    """The first file that is not the same."""
+    names = {*measure.sizes, *found.sizes}
+    return next((n for n in sorted(names) if _counts(n) and measure.sizes.get(n) != found.sizes.get(n)), "")
+
+
+def _counts(name: str) -> bool:
+    return name.endswith((*WEIGHTS, ".json", ".model"))

@@ -6,17 +6,17 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from llmgwctl.engines import container, memory, model_config, model_files
+from llmgwctl.engines import container, memory, model_config
 from llmgwctl.engines.base import Build, Engine, Problem
 from llmgwctl.engines.checks import label
 from llmgwctl.engines.model_config import Config
-from llmgwctl.engines.model_files import ModelFiles
 from llmgwctl.engines.versions import Installed, differing, nccl_of, parse
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.machine import NcclFile
 from llmgwctl.model.numbers import older
 from llmgwctl.model.plan import ReplicaPlan
 from llmgwctl.model.profile import Profile
+from llmgwctl.model.weights import ModelFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Seen:
     """One host. None: not asked, not needed, or it could not be told, and then `unknown` says what and why."""
 
     engine: EngineSeen | None = None
-    model: ModelFiles | None = None  # empty: nothing is at the path
+    model: ModelFiles | None = None  # for the room that its weights take
     config: Config | None = None
     image: Image | None = None
     nccl_files: tuple[NcclFile, ...] = ()
@@ -121,10 +121,7 @@ def _hosts(p: Placed) -> Iterable[Problem]:
     if len(p.replica.shards) > 1:
         yield from _ray(p.profile, seen, p.builds)
     yield from container.on_hosts(p.profile, {h: x.image.digest for h, x in seen.items() if x.image is not None})
-    readers = {s.host: seen[s.host].model for s in p.replica.shards if p.engine.reads_model(s.rank)}
-    models = {h: (m if m.sizes else None) for h, m in readers.items() if m is not None}
-    yield from model_files.check(p.profile, models)
-    weights = max((m.weights_bytes for m in models.values() if m is not None), default=0)
+    weights = max((x.model.weights_bytes for x in seen.values() if x.model is not None), default=0)
     for shard in p.replica.shards:
         yield from memory.check(p.profile, p.gpus.get(shard.host, ()), weights, shard.host)
 

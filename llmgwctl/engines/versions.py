@@ -30,4 +30,5 @@ def differing(profile: str, probe: VersionProbe, hosts: Mapping[str, Mapping[str
             by_version.setdefault(installed.get(name, "none"), []).append(host)
         if len(by_version) > 1:
             told = ", ".join(f"{', '.join(names)}: {version}" for version, names in by_version.items())
-            yield Problem(f"profile {profile}: {name} differs between hosts ({told})", "install one version on all")
+            what = f"profile {profile}: {name} differs between hosts ({told})"
+            yield Problem(what, "install one version on all (LG904)")

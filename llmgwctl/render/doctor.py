@@ -79,15 +79,15 @@ def _finding(finding: Finding, later: Collection[tuple[str, str]], *, verbose: b
     )
     lines = [say(value(finding), STYLE[finding.severity])]
     if verbose or (finding.id, finding.action) not in later:
-        lines.append(say(f"do: {finding.action}{_by(finding)}"))
+        lines.append(say(f"do: {finding.action}{by(finding)}"))
     if verbose:
         lines.append(say(f"see it: {finding.check.seen}", "dim"))
     if finding.folded:
-        lines.append(say(f"not judged because of it: {_ids(finding.folded, verbose=verbose)}", "dim"))
+        lines.append(say(f"not judged because of it: {ids(finding.folded, verbose=verbose)}", "dim"))
     return Group(Padding(head, (0, 0, 0, 2)), Padding(Group(*lines), (0, 0, 0, 6)))
 
 
-def _by(finding: Finding) -> str:
+def by(finding: Finding) -> str:
     disturbs = f"; disturbs {finding.check.disturbs}" if finding.check.disturbs else ""
     return f" ({finding.who}{disturbs})"
 
@@ -104,24 +104,24 @@ def _unknown(report: Report, hosts: Hosts, *, verbose: bool) -> list[RenderableT
     if not rows:
         return []
     lines = [
-        (say(fold(names), "bold"), say(why, "yellow" if counts else "dim"), say(_ids(checks, verbose=verbose), "dim"))
-        for names, why, checks, counts in _together(rows)
+        (say(fold(names), "bold"), say(why, "yellow" if counts else "dim"), say(ids(checks, verbose=verbose), "dim"))
+        for names, why, checks, counts in together(rows)
     ]
     return [Text("Could not tell", style="yellow"), Padding(table(("", "", ""), lines, keep=()), (0, 0, 0, 2)), Text()]
 
 
-def _together(rows: Iterable[Told]) -> Iterator[tuple[list[str], str, tuple[str, ...], bool]]:
+def together(rows: Iterable[Told]) -> Iterator[tuple[list[str], str, tuple[str, ...], bool]]:
     """`imex: not saved` and `hcas: not saved` of the same hosts: "imex, hcas: not saved"."""
     groups: dict[tuple[tuple[str, ...], str, bool], tuple[list[str], list[str]]] = {}
     for names, (why, checks, counts) in rows:
         reading, colon, reason = why.partition(": ")
         single = bool(colon) and reading in READINGS
-        of, ids = groups.setdefault((tuple(names), reason if single else why, counts), ([], []))
+        of, mine = groups.setdefault((tuple(names), reason if single else why, counts), ([], []))
         of += [reading] if single else []
-        ids += checks
-    for (names_of, reason, counts), (of, ids) in groups.items():
+        mine += checks
+    for (names_of, reason, counts), (of, mine) in groups.items():
         words = f"{', '.join(of)}: {reason}" if of else reason
-        yield list(names_of), words, tuple(sorted(set(ids))), counts
+        yield list(names_of), words, tuple(sorted(set(mine))), counts
 
 
 def told(unknown: Iterable[NotTold], hosts: Hosts) -> Iterator[Told]:
@@ -134,7 +134,7 @@ def told(unknown: Iterable[NotTold], hosts: Hosts) -> Iterator[Told]:
     yield from sorted(alike(pairs), key=lambda row: not row[1][2])
 
 
-def _ids(checks: Sequence[str], *, verbose: bool) -> str:
+def ids(checks: Sequence[str], *, verbose: bool) -> str:
     shown = checks if verbose else checks[:MAX_CHECKS]
     return ", ".join(shown) + (f" and {len(checks) - len(shown)} more" if len(checks) > len(shown) else "")
 
@@ -225,13 +225,13 @@ def document(report: Report, taken_at: float, what: Changes | None = None) -> di
         "schema": "llmgwctl.doctor/v1",
         "taken_at": moment(taken_at),
         "hosts": list(report.hosts),
-        "findings": [_as_json(f) for f in shown.findings],
-        "unknown": [
-            {"id": c.id, "hosts": list(u.hosts), "why": u.why, "counts": u.counts, "action": u.action}
-            for u in shown.unknown
-            for c in u.checks
+        "findings": [as_json(f) for f in shown.findings],
+        "unknown": unknown_as_json(shown),
+        "suppressed": [{**as_json(f), "reason": f.suppressed} for f in report.suppressed],
+        "suppressions_ended": [
+            {"id": s.check, "hosts": sorted(s.hosts), "reason": s.reason, "until": s.until.isoformat()}
+            for s in report.ended
         ],
-        "suppressed": [{**_as_json(f), "reason": f.suppressed} for f in report.suppressed],
         "cordoned": sorted(report.cordoned),
         "next": [
             {"hosts": list(n.hosts), "id": n.id, "action": n.action, "who": n.who, "disturbs": n.disturbs}
@@ -243,7 +243,15 @@ def document(report: Report, taken_at: float, what: Changes | None = None) -> di
     return made
 
 
-def _as_json(finding: Finding) -> dict[str, Any]:
+def unknown_as_json(report: Report) -> list[dict[str, Any]]:
+    return [
+        {"id": c.id, "hosts": list(u.hosts), "why": u.why, "counts": u.counts, "action": u.action}
+        for u in report.unknown
+        for c in u.checks
+    ]
+
+
+def as_json(finding: Finding) -> dict[str, Any]:
     return {
         "id": finding.id,
         "title": finding.check.title,
