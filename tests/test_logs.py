@@ -11,7 +11,7 @@ from local_hosts import directory, kill_tree, make_host, run_script, sh, started
 from test_life_cli import Cli, cli  # noqa: F401 (a fixture)
 
 from llmgwctl.launch.logs import split
-from llmgwctl.launch.signatures import SIGNATURES, Part, moment, named, of_line, since
+from llmgwctl.launch.signatures import SIGNATURES, Part, dated, moment, named, of_line, since
 
 # One line a signature, in the words of the field; names, numbers and addresses are invented.
 LINES = {
@@ -95,6 +95,8 @@ def test_spans_of_time():
     lines = ("12-01 05:00:00 a", "more of a", "12-01 07:00:00 b", "more of b")
     assert since(lines, "12-01 06:00:00") == lines[2:]
     assert since(("x", "y"), "12-01 06:00:00") == ("x", "y")
+    assert dated("\n".join(lines))
+    assert not dated("x\nof 12-01\n")
     assert since(("12-31 23:00:00 a", "01-01 00:10:00 b"), "12-31 23:30:00") == ("01-01 00:10:00 b",)
 
 
@@ -149,7 +151,13 @@ async def test_logs_are_followed_filtered_and_explained(cli: Cli) -> None:  # no
     assert re.search(r"^r0 sim \| sim:\d+:\d+ \[0\] NCCL INFO Using network Socket$", out, re.M)
     assert len(out.splitlines()) == 2
     assert "[ib-no-device]" in err
-    assert (await cli("logs", "sim-nvl-0", "--rank", "1", "--since", "10m"))[1].startswith("r1 sim | ")
+    code, out, err = await cli("logs", "sim-nvl-0", "--since", "10m")
+    assert out.startswith("r0 sim | ")
+    assert "sim of ranks 0-1 writes no times: --since cuts nothing there" in err
+    code, out, err = await cli("logs", "sim-nvl-0", "--rank", "1", "--since", "10m")
+    assert out.startswith("r1 sim | ")
+    assert "sim of rank 1 writes no times" in err
+    assert "writes no times" not in (await cli("logs", "sim-nvl-0"))[2]
     told = await cli.json("logs", "sim-nvl-0")
     assert [k["name"] for k in told["known"]] == ["ib-no-device"]
     for wrong in (("--grep", "("), ("--since", "soon")):

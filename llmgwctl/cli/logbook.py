@@ -12,13 +12,14 @@ from llmgwctl.cli.life import UNKNOWN, find, read_life, tell_unseen, unseen
 from llmgwctl.cli.naming import not_there
 from llmgwctl.cli.secrets import Hider, hider
 from llmgwctl.launch.logs import CommandLog, fetch_logs, fetch_more
-from llmgwctl.launch.signatures import Found, Part, named, since
+from llmgwctl.launch.signatures import Found, Part, dated, named, since
 from llmgwctl.launch.state import targets_of
 from llmgwctl.launch.stop import Target
 from llmgwctl.model.errors import UsageError
 from llmgwctl.model.host import Snapshot
 from llmgwctl.model.replica import ReplicaState
 from llmgwctl.render import life as render
+from llmgwctl.render.fold import alike
 from llmgwctl.render.text import clean
 from llmgwctl.render.words import ranges
 
@@ -85,6 +86,7 @@ async def show_logs(asked: Asked, name: str, wish: Wish, *, follow: bool) -> Non
             shown = [(label(x), "\n".join(wish.lines(x))) for x in logs if wish.wants(x)]
             if text := render.log_lines(shown):
                 out(text)
+            tell_uncut(s, [x for x in logs if wish.wants(x)], wish)
             tell_known(s, known)
         for lost in (x for x in logs if x.why):
             s.note(clean(f"rank {lost.rank} on {lost.host}: {lost.why}"))
@@ -112,6 +114,16 @@ def parts(logs: Iterable[CommandLog], states: Iterable[ReplicaState] = ()) -> li
         for x in logs
         if not x.why and x.command != "supervisor"
     ]
+
+
+def tell_uncut(s: Session, logs: Sequence[CommandLog], wish: Wish) -> None:
+    """--since goes by the times in the lines. Where a log has none, all of it is shown, and that is said."""
+    if wish.since_s is None:
+        return
+    uncut = ((str(x.rank), x.command) for x in logs if x.text.strip() and not (x.since and dated(x.text)))
+    for ranks, command in alike(uncut):
+        which = f"rank{'s' if len(set(ranks)) > 1 else ''} {ranges(map(int, ranks))}"
+        s.note(clean(f"{command} of {which} writes no times: --since cuts nothing there, its last lines are all shown"))
 
 
 def tell_known(s: Session, known: Sequence[Found]) -> None:

@@ -89,6 +89,11 @@ def moment(line: str) -> str:
     return f"{found[1]} {found[2]}" if found else ""
 
 
+def dated(text: str) -> bool:
+    """Whether any line says when it was written."""
+    return any(moment(line) for line in text.split("\n"))
+
+
 def since(lines: Sequence[str], limit: str) -> tuple[str, ...]:
     """Lines from a moment on; a line without one belongs to that before it. Where none says when, all of them."""
     kept, fresh, dated = [], False, False
