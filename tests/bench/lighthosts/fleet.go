@@ -3,6 +3,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -90,7 +91,21 @@ func (f *fleet) answer(h *host, line string, stdin io.Reader) ([]byte, uint32) {
 	if err != nil || readErr != nil || length > len(input) {
 		return f.unknown("the script is not whole")
 	}
-	return f.framed(h, template, words[at+5], input[length:])
+	said, code := f.framed(h, template, words[at+5], input[length:])
+	if code == 0 && at+7 < len(words) && words[at+7] == "gzip" { // after rights
+		return packed(said, words[at+5]), 0
+	}
+	return said, code
+}
+
+// packed is the answer as a host sends it that has gzip and is asked to use it.
+func packed(said []byte, nonce string) []byte {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "LLMGWCTL-GZIP %s\n", nonce)
+	w, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed)
+	w.Write(said)
+	w.Close()
+	return out.Bytes()
 }
 
 func (f *fleet) unknown(why string) ([]byte, uint32) {
