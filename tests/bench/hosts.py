@@ -64,12 +64,14 @@ class LightHosts:
         found: dict[str, int] = json.loads(self.process.stdout.readline())
         return found
 
-    def settled(self, within_s: float = 5) -> dict[str, int]:
-        """The counts once the last client's connections are gone, or after that time."""
+    def settled(self, within_s: float = 20) -> dict[str, int]:
+        """The counts once the last client's connections and commands are gone, or after that time."""
         deadline = time.monotonic() + within_s
-        while (seen := self.counts())["connections"] and time.monotonic() < deadline:
+        while True:
+            seen = self.counts()
+            if not seen["connections"] + seen["sessions"] or time.monotonic() > deadline:
+                return seen
             time.sleep(0.05)
-        return seen
 
     def cpu_s(self) -> float:
         """What the server has used so far."""
