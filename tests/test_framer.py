@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import signal
 import subprocess
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from llmgwctl.probe import base
 from llmgwctl.probe.base import Output, Section
 from llmgwctl.transport import frames
 from llmgwctl.transport.command import boot, script_bytes
+from llmgwctl.transport.packed import unpack
 
 FRAMER = Path(base.__file__).parents[1] / "remote" / "probe.sh"
 SHELLS = [
@@ -54,10 +57,13 @@ class Host:
         file.write_text(f"#!/bin/sh\n{text}\n")
         file.chmod(0o755)
 
-    def start(self, sections, budget: int = 30, shell=("sh",), payload: bytes | None = None) -> subprocess.Popen[bytes]:
+    def start(
+        self, sections, budget: int = 30, shell=("sh",), payload: bytes | None = None, packing: str | None = None
+    ) -> subprocess.Popen[bytes]:
         env = {k: v for k, v in os.environ.items() if k != "XDG_RUNTIME_DIR"}
         env["PATH"] = f"{self.root}/bin:{env['PATH']}"
         argv = [*shell, str(FRAMER), str(self.root), str(self.state), str(budget), NONCE]
+        argv += ["", packing] if packing is not None else []
         process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, start_new_session=True
         )
@@ -72,7 +78,9 @@ class Host:
 
     def end(self, process: subprocess.Popen[bytes], sections) -> dict[str, Output]:
         out, err = process.communicate(timeout=60)
-        answer = frames.parse(out, NONCE)
+        said = unpack(out, NONCE, 2**24)
+        assert said is not None
+        answer = frames.parse(said, NONCE)
         assert answer.begun, (out, err)
         assert answer.ended, (out[-500:], err)
         return answer.complete(sections)
@@ -357,8 +365,9 @@ def _locked(host: Host) -> bool:
 def test_a_framer_that_is_ended_takes_everything_with_it(host, shell, ended_by):
     """TERM (as from the timeout around it) or HUP: no process and no temporary file stays."""
     word = f"3600.{os.getpid()}{ended_by}{abs(hash(shell[0])) % 1000}"
-    sections = (sh("a", f'touch "$2/a"; exec sleep {word}'), sh("b", f'touch "$2/b"; exec sleep {word}', lane="imex"))
-    process = host.start(sections, shell=shell)
+    # GNU timeout forgets a child that is younger than its own return from fork().
+    text = 'sleep 0.2; touch "$2/$0"; exec sleep ' + word
+    process = host.start((sh("a", text), sh("b", text, lane="imex")), shell=shell)
     while not ((host.state / "a").exists() and (host.state / "b").exists()):
         time.sleep(0.02)
     process.send_signal(ended_by)
@@ -513,3 +522,101 @@ def test_a_section_that_cannot_be_carried_is_refused_here(section):
 def test_a_section_is_asked_once():
     with pytest.raises(ValueError, match="twice"):
         frames.payload([sh("a", "true"), sh("a", "true")])
+
+
+# --- packed -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_packed_answer_says_the_same(host, shell):
+    """In a fraction of the bytes; a section that hangs costs itself, as ever."""
+    sections = (sh("long", "seq 20000"), sh("bad", "echo oh >&2; exit 3"), sh("hangs", "exec sleep 1000.5", limit=1))
+    process = host.start(sections, shell=shell, packing="gzip")
+    out, err = process.communicate(timeout=60)
+    assert out.startswith(f"LLMGWCTL-GZIP {NONCE}\n".encode()), (out[:200], err)
+    said = unpack(out, NONCE, 2**24)
+    assert said is not None
+    assert len(out) * 2 < len(said)
+    answer = frames.parse(said, NONCE)
+    assert answer.ended
+    found = answer.complete(sections)
+    assert found["long"].stdout == "".join(f"{n}\n" for n in range(1, 20001))
+    assert (found["bad"].exit_code, found["bad"].stderr) == (3, "oh\n")
+    assert found["hangs"].exit_code == 124
+    assert host.leftovers() == []
+
+
+@pytest.mark.parametrize("packing", ["", "gzip", "zstd"])
+def test_a_host_without_the_program_answers_as_it_is(host, packing):
+    """And so does one that is asked for something that we do not know."""
+    path = host.root / "few"
+    path.mkdir()
+    for tool in (
+        "mkfifo",
+        "mktemp",
+        "head",
+        "wc",
+        "grep",
+        "cat",
+        "rm",
+        "timeout",
+        "date",
+        "echo",
+        "sh",
+        "tr",
+        "tail",
+        "seq",
+    ):
+        (path / tool).symlink_to(shutil.which(tool) or "/bin/false")
+    text = FRAMER.read_text().replace("/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin", str(path))
+    (host.root / "framer").write_text(text)
+    argv = ["sh", str(host.root / "framer"), str(host.root), str(host.state), "30", NONCE, "", packing]
+    done = subprocess.run(
+        argv, input=frames.payload([sh("a", "seq 3")]), capture_output=True, check=False, env={"PATH": str(path)}
+    )
+    assert done.stdout.startswith(b"LLMGWCTL-BEGIN"), done
+    assert frames.parse(done.stdout, NONCE).outputs["a"].stdout == "1\n2\n3\n"
+
+
+def test_what_was_said_comes_when_a_packing_framer_is_ended(host):
+    """TERM to all of it, as `timeout` sends it: what packs still says all that was written, and nothing stays."""
+    word = f"3601.{os.getpid()}"
+    sections = (sh("done", "seq 5"), sh("slow", f'touch "$2/slow"; exec sleep {word}'))
+    process = host.start(sections, packing="gzip")
+    _until((host.state / "slow").exists)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, _ = process.communicate(timeout=20)
+    whole = gzip.decompress(out.partition(b"\n")[2])  # no stream that breaks off
+    assert (answer := frames.parse(whole, NONCE)).begun
+    assert not answer.ended
+    _until(lambda: not processes_with(word))
+    assert host.leftovers() == []
+
+
+def test_a_little_that_claims_to_be_much_is_not_unpacked():
+    """A gigabyte in a megabyte: refused, and no more than the limit has been in memory."""
+    bomb = f"noise\nLLMGWCTL-GZIP {NONCE}\n".encode() + gzip.compress(bytes(2**28), 9)
+    tracemalloc.start()
+    assert unpack(bomb, NONCE, 2**20) is None
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2**23
+
+
+def test_a_packed_answer_that_breaks_off_is_read_as_far_as_it_goes():
+    plain = b"".join(b"%d,%d\n" % (n, n * n) for n in range(60_000))
+    whole = f"LLMGWCTL-GZIP {NONCE}\n".encode() + gzip.compress(plain, 1)
+    assert unpack(whole, NONCE, len(plain)) == plain
+    assert unpack(whole, NONCE, len(plain) - 1) is None
+    for broken in (whole[: len(whole) // 2], whole[: len(whole) // 2] + b"\xff" * 70_000, whole[:30]):
+        found = unpack(broken, NONCE, 2**24)
+        assert found is not None
+        assert plain.startswith(found[:-200])
+    assert unpack(b"LLMGWCTL-GZIP another\n\x1f\x8b", NONCE, 9) == b"LLMGWCTL-GZIP another\n\x1f\x8b"
+
+
+@given(st.binary(max_size=4000))
+def test_any_bytes_can_be_unpacked(data):
+    """Into something of a bounded size."""
+    found = unpack(f"LLMGWCTL-GZIP {NONCE}\n".encode() + data, NONCE, 1000)
+    assert found is None or len(found) <= 1000

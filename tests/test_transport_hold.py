@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import asyncssh
 import pytest
-from ssh_servers import HELLO, USER, Lab
+from ssh_servers import HELLO, USER, Lab, shell
 
 from llmgwctl.model.errors import Unreachable
 from llmgwctl.model.host import Host
@@ -358,3 +360,40 @@ async def test_a_hundred_hosts_on_one_openssh_behind_another(lab, monkeypatch):
     log = (lab.root / f"sshd.{port}.log").read_text()
     assert log.count("Accepted publickey") == 100
     assert "MaxStartups" not in log
+
+
+# --- packed answers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wish", ["auto", "yes", "no"])
+async def test_answers_are_packed_where_the_way_is_slow(lab, wish):
+    """Behind a jump host, unless the inventory says otherwise; real scripts, real gzip, the same answer."""
+    asked = {}
+
+    async def watched(process):
+        asked[process.channel.get_connection().get_extra_info("sockname")[0]] = "gzip" in (process.command or "")
+        await shell(process)
+
+    jump, server = await lab.serve(), await lab.serve(watched)
+    for port in (jump.port, server.port):
+        lab.trust(port, name="*")
+    direct, behind = fleet(lab, server.port, 2)
+    behind = replace(behind, proxy_jump=f"{USER}@127.0.0.1:{jump.port}")
+    ssh = lab.ssh(compress=wish)
+    for host in (direct, behind):
+        said = await ssh.read(replace(host, state_dir=str(lab.root)), HELLO)
+        assert [o.stdout for o in said.values()] == ["hello\n", "bye\n"]
+    assert [asked[h.address] for h in (direct, behind)] == {
+        "auto": [False, True], "yes": [True, True], "no": [False, False]
+    }[wish]  # fmt: skip
+
+
+async def test_a_packed_answer_that_is_a_bomb(lab):
+    async def bomb(process):
+        process.stdout.write(b"LLMGWCTL-GZIP %s\n" % nonce_of(process).encode() + gzip.compress(bytes(2**26), 9))
+        process.exit(0)
+
+    server = await lab.serve(bomb)
+    lab.trust(server.port)
+    ssh = lab.ssh(compress="yes", max_output_bytes=2**20)
+    assert await states(ssh, [lab.host(server.port)]) == {"tray": "too-much-output"}

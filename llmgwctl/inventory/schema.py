@@ -136,6 +136,7 @@ class Ssh(Table):
     handshakes: Annotated[int, Field(ge=1, le=4096)] = 64
     in_flight: Annotated[int, Field(ge=1, le=65536)] = 4096
     max_output_bytes: Annotated[int, Field(ge=65536, le=2**30)] = 16 * 2**20
+    compress: Literal["auto", "yes", "no"] = "auto"
     sudo: bool = False
 
 

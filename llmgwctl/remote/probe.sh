@@ -1,16 +1,17 @@
 #!/bin/sh
 # The framer: runs the sections of one host, lane beside lane, and frames their answers by byte counts.
 #
-# Arguments: root state_dir budget_s nonce rights. Standard input: for each section one line
+# Arguments: root state_dir budget_s nonce rights packing. Standard input: for each section one line
 #   NAME LANE TIMEOUT_S KIND NBYTES AFTER AFTER_SAYS UNLESS        ("-" for empty)
 # and then NBYTES bytes, by KIND: `argv`, one argument a line; `script`, its text, which gets root, state_dir and rights
 # ("sudo", or nothing); `args:N`, N arguments of one line each and then the text, which gets those. Standard output:
 #   LLMGWCTL-BEGIN nonce
 #   @ NAME RC MS OUTLEN ERRLEN STATE TRUNC NOTE...                 (then the bytes of stdout, then of stderr)
 #   LLMGWCTL-END nonce TIME                                        (this host's, in seconds)
+# With `gzip` as packing, and where the host has it, a line LLMGWCTL-GZIP nonce and then all of that packed.
 # Nothing that a section prints can imitate a frame, hold up another lane, or keep this script from ending.
 
-root=$1 state_dir=$2 budget=$3 nonce=$4 rights=${5:-}
+root=$1 state_dir=$2 budget=$3 nonce=$4 rights=${5:-} packing=${6:-}
 max_bytes=4194304
 lock_wait=4
 
@@ -39,11 +40,14 @@ make_tmp() {
 # Lanes first, so that nothing new starts; then each `timeout`, which passes the signal on to its section.
 finish() {
     trap '' TERM HUP INT PIPE
+    : >"$tmp/ended"
     for pid in $lanes; do kill "$pid" 2>/dev/null; done
     for file in "$tmp"/*.pid; do
         [ -r "$file" ] && read -r pid <"$file" && kill "$pid" 2>/dev/null
     done
     rm -rf "$tmp" || rm -rf "$tmp"
+    exec >/dev/null # what packs sees the end of it, and says the rest
+    [ -z "$packer" ] || wait "$packer"
 }
 
 read_payload() {
@@ -142,6 +146,8 @@ launch() {
     esac
     timeout -k 5 "$limit" "$@" 8>&- 9>&- &
     echo $! >"$tmp/$name.pid"
+    # Whoever ends it all has looked for that file by now, or is told to here.
+    if [ -e "$tmp/ended" ] || [ ! -d "$tmp" ]; then kill $!; fi
     wait $! 2>/dev/null
     echo $? >&8
 }
@@ -220,11 +226,21 @@ emit() {
     head -c "$err" "$tmp/$1.err"
 }
 
+# From here on standard output is a pipe into gzip, which also ends well when we are ended.
+pack() {
+    [ "$packing" = gzip ] && command -v gzip >/dev/null 2>&1 && mkfifo "$tmp/packed" || return 0
+    printf 'LLMGWCTL-GZIP %s\n' "$nonce"
+    (trap '' TERM HUP INT && exec gzip -1 -c) <"$tmp/packed" &
+    packer=$!
+    exec >"$tmp/packed"
+}
+
 # nvidia-smi begins only after the first look at /proc, so that it is never what hangs a host first.
 main() {
     read_payload || exit 65
     mkfifo "$tmp/queue"
     exec 9<>"$tmp/queue"
+    pack
     printf 'LLMGWCTL-BEGIN %s\n' "$nonce"
     start_lane sys
     start_lane imex
@@ -245,7 +261,7 @@ main() {
     printf 'LLMGWCTL-END %s %s\n' "$nonce" "$(date +%s.%N)"
 }
 
-lanes='' count=0
+lanes='' count=0 packer=''
 clock
 start=$ticks
 make_tmp || exit 71

@@ -13,6 +13,7 @@ class SshSettings:
     """How hosts are reached. Empty or None: ~/.ssh/config decides, then what OpenSSH would do.
 
     `known_hosts`: files; the first one is where "accept-new" writes. There is no setting that checks no host key.
+    `compress`: whether hosts pack their answers with gzip; "auto" where a jump host is on the way.
     `config_file` None: ~/.ssh/config when it is there; "" reads none.
     """
 
@@ -26,5 +27,6 @@ class SshSettings:
     handshakes: int = 64
     in_flight: int = 4096
     max_output_bytes: int = 16 * MIB
+    compress: Literal["auto", "yes", "no"] = "auto"
     sudo: bool = False
     config_file: str | None = None

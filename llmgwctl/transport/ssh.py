@@ -19,6 +19,7 @@ from llmgwctl.transport import frames
 from llmgwctl.transport.base import ForwardingRefused, Script
 from llmgwctl.transport.command import KILL_AFTER_S, boot, script_bytes
 from llmgwctl.transport.limits import Held, make_room
+from llmgwctl.transport.packed import unpack
 from llmgwctl.transport.settings import SshSettings
 from llmgwctl.transport.ssh_exec import Finished, execute
 from llmgwctl.transport.ssh_fast import Connection
@@ -40,6 +41,7 @@ class _Link:
 
     task: asyncio.Task[Connection] | None = None
     connect_s: float = 0.0  # what TCP and login took; waiting for a turn is not counted
+    packs: bool = False  # answers come packed on it
     users: int = 0
     pinned: bool = False  # others go through it, or streams that outlive who opened them
     sessions: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SESSIONS))
@@ -78,9 +80,13 @@ class Ssh:
         async with self._link(host) as (link, conn):
             budget = max(1, math.floor(self._settings.host_deadline_s - link.connect_s - _MARGIN_S))
             args = (host.root_prefix, host.state_dir, str(budget), nonce, "sudo" if host.sudo else "")
-            script = Script("probe.sh", args, frames.payload(sections))
+            packing = ("gzip",) if link.packs else ()
+            script = Script("probe.sh", args + packing, frames.payload(sections))
             done = await self._execute(host, link, conn, script, budget + KILL_AFTER_S)
-        answer = frames.parse(done.stdout, nonce)
+        said = unpack(done.stdout, nonce, self._settings.max_output_bytes)
+        if said is None:
+            raise Unreachable(f"{host.name}: its packed answer is larger than is taken", "too-much-output")
+        answer = frames.parse(said, nonce)
         if answer.outputs:
             outputs = frames.clocked(answer.outputs, done.sent_at, done.received_at, answer.ended_at)
             return replace(answer, outputs=outputs).complete(sections, done.why or frames.LOST)
@@ -132,7 +138,7 @@ class Ssh:
         """The open connection to a host, for one of the hosts at work."""
         async with self._in_flight:
             target = await self._target(host)
-            link = self._links.setdefault(target, _Link())
+            link = self._link_to(target)
             link.users += 1
             self._idle.pop(target, None)
             try:
@@ -140,6 +146,12 @@ class Ssh:
             finally:
                 link.users -= 1
                 self._rest(target, link)
+
+    def _link_to(self, target: Target) -> _Link:
+        if target not in self._links:
+            wish = self._settings.compress
+            self._links[target] = _Link(packs=wish == "yes" or (wish == "auto" and target.jump is not None))
+        return self._links[target]
 
     def _rest(self, target: Target, link: _Link) -> None:
         """A connection that nobody uses is kept for who comes next; of too many the longest unused one is closed."""
@@ -152,7 +164,7 @@ class Ssh:
             del self._links[oldest]
 
     def _pinned(self, target: Target) -> None:
-        self._links.setdefault(target, _Link()).pinned = True
+        self._link_to(target).pinned = True
         self._idle.pop(target, None)
 
     def _end(self, link: _Link) -> None:
@@ -171,7 +183,7 @@ class Ssh:
             raise Unreachable(f"{host.name}: {e}", "ssh-config") from None
 
     async def _connection(self, target: Target) -> Connection:
-        link = self._links.setdefault(target, _Link())
+        link = self._link_to(target)
         if not link.usable:
             link.task = asyncio.create_task(self._open(link, target), name=f"ssh {target.where}")
             link.task.add_done_callback(_looked_at)
