@@ -87,8 +87,8 @@ Written by `make bench` on {when}: do not edit. Machine: {machine}. Versions: {v
 
 The hosts and the tools share this one machine, so the servers' work is part of every time on the clock. **CPU** is
 user and system time of a tool's whole process tree, start-up included, divided by the number of hosts: that is the
-figure to compare. **Memory** is the largest sum of the tree's resident memory; pages that processes share count in
-each. Tools run in turn on the same hosts, {rounds} rounds; a figure is the median, with the lowest and the highest in
+figure to compare. **Memory** is the most that the tree held at once (resident; a page that processes share counts in
+each). Tools run in turn on the same hosts, {rounds} rounds; a figure is the median, with the lowest and the highest in
 brackets; a ratio is of two runs of one round. All use the same key exchange (curve25519) and cipher (aes128-gcm).
 
 llmgwctl is the whole command (`nvlink --json`): it checks host keys, reads all sections of the fabric set (76 KB a
