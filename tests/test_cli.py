@@ -355,8 +355,11 @@ def test_plan_says_that_a_key_is_not_there(live: Path, bundle: Path, tmp_path, c
     """It plans all the same."""
     text = live.read_text().replace("[profiles.sim-nvl]\n", '[profiles.sim-nvl]\napi_key_env = "NO_SUCH_KEY"\n')
     (tmp_path / "i.toml").write_text(text)
-    assert main(["plan", "sim-nvl", "-i", str(tmp_path / "i.toml"), "--from", str(bundle)]) == 0
-    assert "! `place` will refuse it: profiles.sim-nvl: api_key_env NO_SUCH_KEY" in capsys.readouterr().out
+    assert main(["--json", "plan", "sim-nvl", "-i", str(tmp_path / "i.toml"), "--from", str(bundle)]) == 0
+    line = text.splitlines().index('api_key_env = "NO_SUCH_KEY"') + 1
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    where = f"{tmp_path}/i.toml:{line}: profiles.sim-nvl.api_key_env"
+    assert any(w.startswith(f"`place` will refuse it: {where}: api_key_env NO_SUCH_KEY must hold") for w in warnings)
 
 
 def test_an_identity_file_that_is_not_there_is_said(live: Path, tmp_path, capsys) -> None:

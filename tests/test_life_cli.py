@@ -159,7 +159,10 @@ async def test_wrong_words_are_exit_2(cli: Cli) -> None:
     """Unknown profile, unknown replica, stop without a name, an API key file that is not there."""
     cli.change("[profiles.sim-small]\n", '[profiles.sim-small]\napi_key_file = "/no/such/key"\n')
     for words in (("place", "nope"), ("logs", "nope-0"), ("stop",), ("stop", "x-0", "--all"), ("place", "sim-small")):
-        assert (await cli(*words))[0] == 2, words
+        code, _, err = await cli(*words)
+        assert code == 2, words
+    line = cli.rack.inventory.read_text().splitlines().index('api_key_file = "/no/such/key"') + 1
+    assert f"{cli.rack.inventory}:{line}: profiles.sim-small.api_key_file: " in err
 
 
 async def test_what_an_engine_prints_of_a_secret_is_not_shown(cli: Cli) -> None:

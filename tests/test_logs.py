@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from local_hosts import directory, kill_tree, make_host, run_script, sh, started, until, words
 from test_life_cli import Cli, cli  # noqa: F401 (a fixture)
 
-from llmgwctl.launch.logs import split
+from llmgwctl.cli import logbook
+from llmgwctl.launch.logs import CommandLog, _from_a_line, split
+from llmgwctl.launch.secrets import hide
 from llmgwctl.launch.signatures import SIGNATURES, Part, dated, moment, named, of_line, since
 
 # One line a signature, in the words of the field; names, numbers and addresses are invented.
@@ -136,6 +141,52 @@ def test_a_shard_that_is_gone_ends_the_following(host):
     assert run_script(host, "logs.sh", "after", *words(p), "N", "10").exit_code == 14
 
 
+# --- what is secret in them -------------------------------------------------------------------------------------------
+
+
+def follower(*secrets: str, grep: str | None = None) -> logbook._Follow:
+    def hidden(logs: Sequence[CommandLog]) -> tuple[CommandLog, ...]:
+        return tuple(replace(x, text=hide(x.text, secrets)) for x in logs)
+
+    session = SimpleNamespace(note=lambda _text: None)
+    return logbook._Follow(session, [], logbook.Wish(grep=re.compile(grep) if grep else None), hidden)
+
+
+def test_a_secret_that_comes_in_two_answers_is_hidden(capsys):
+    """Engines flush when they like: the line is looked through when it is whole, and printed once."""
+    following = follower("tok-1234567")
+    for text in ("HF_TOKEN=tok-12", "34", "567 and more\nnext ", "line\n"):
+        following._print(CommandLog(0, "h", "sim", text))
+    assert capsys.readouterr().out == "r0 sim | HF_TOKEN=*** and more\nr0 sim | next line\n"
+
+
+def test_what_was_shown_first_ends_with_a_whole_line(capsys):
+    """The beginning of a secret in the last words so far is not shown, and joined with what comes."""
+    (log,), rests = logbook.unfinished([CommandLog(0, "h", "sim", "one\nHF_TOKEN=tok-12")])
+    assert log.text == "one\n"
+    following = follower("tok-1234567")
+    following.rests |= rests
+    following._print(CommandLog(0, "h", "sim", "34567\n"))
+    assert capsys.readouterr().out == "r0 sim | HF_TOKEN=***\n"
+
+
+def test_the_last_line_of_a_rank_needs_no_line_break(capsys):
+    """It is shown when nothing more comes; --grep chooses from it too."""
+    for grep, shown in ((None, "r1 sim | bye\n"), ("hello", "")):
+        following = follower(grep=grep)
+        following._print(CommandLog(1, "h", "sim", "bye"))
+        following._print(CommandLog(10, "i", "sim", "not yet"))
+        following._end(1)
+        assert capsys.readouterr().out == shown
+        assert list(following.rests) == ["r10 sim"]
+
+
+def test_a_log_that_was_cut_begins_with_a_whole_line():
+    """Half a secret at its beginning would not be known for one."""
+    assert _from_a_line(CommandLog(0, "h", "sim", "34567\nnext\n", 500), 12).text == "next\n"
+    assert _from_a_line(CommandLog(0, "h", "sim", "all\nof it\n", 10), 12).text == "all\nof it\n"
+
+
 # --- at the command line --------------------------------------------------------------------------------------------
 
 
@@ -166,6 +217,38 @@ async def test_logs_are_followed_filtered_and_explained(cli: Cli) -> None:  # no
     out_, err_ = await asyncio.wait_for(follower.communicate(), 60)
     assert follower.returncode == 0
     assert b"told to end" in out_ or b"nothing of it is left" in err_
+
+
+async def test_no_secret_is_followed(cli: Cli) -> None:  # noqa: F811
+    """Neither one of the profile's env nor its API key, in what was there and in what comes: `***` in their places."""
+    key = cli.home / "key"
+    key.parent.mkdir(exist_ok=True)
+    key.write_text("key-7654321\n")
+    wanted = f'env = {{ HF_TOKEN = "tok-1234567" }}\napi_key_file = "{key}"\n'
+    cli.change("[profiles.sim-small]\n", f"[profiles.sim-small]\n{wanted}")
+    assert (await cli("place", "sim-small"))[0] == 0
+    (log,) = cli.rack.inventory.parent.glob("**/sim-small-0.r0/cmd.0/log")
+    say(log, "before tok-1234567 key-7654321 tok-12")
+    process = await cli.begin("logs", "-f", "sim-small-0")
+    assert process.stdout is not None
+    seen = b""
+    say(log, "34567 that was one\n")
+    while b"that was one" not in seen:
+        seen += await asyncio.wait_for(process.stdout.readline(), 60)
+    say(log, "after tok-1234567 key-7654321\n")
+    while b"after" not in seen:
+        seen += await asyncio.wait_for(process.stdout.readline(), 60)
+    assert (await cli("stop", "sim-small-0"))[0] == 0
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert b"r0 sim | before *** *** *** that was one\n" in seen
+    assert b"r0 sim | after *** ***\n" in seen
+    for secret in (b"tok-12", b"34567", b"key-7654321"):
+        assert secret not in seen + out + err
+
+
+def say(log: Path, text: str) -> None:
+    with log.open("a") as file:
+        file.write(text)
 
 
 async def test_a_transport_that_must_be_proved_rolls_back(cli: Cli) -> None:  # noqa: F811

@@ -228,6 +228,9 @@ async def test_a_profile_that_its_model_does_not_allow_is_exit_2(cli: Cli):
     cli.change("/models/deepseek-r1", "/models/llama-70b")
     code, _, err = await cli("place", "deepseek-r1")
     assert code == 2
+    lines = cli.rack.inventory.read_text().splitlines()
+    where = lines.index("ep = true", lines.index("[profiles.deepseek-r1]")) + 1
+    assert f"{cli.rack.inventory}:{where}: profiles.deepseek-r1.ep: " in err
     assert "the model has no experts" in err
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from llmgwctl.cli.common import Asked, Session, finish, out, out_json, session
 from llmgwctl.cli.life import UNKNOWN, find, read_life, tell_unseen, unseen
@@ -79,6 +79,7 @@ async def show_logs(asked: Asked, name: str, wish: Wish, *, follow: bool) -> Non
         targets = [t for r in states for t in targets_of(snapshot, r) if wish.rank is None or t.rank == wish.rank]
         hidden = hider(s, states)
         logs = hidden(await fetch_logs(targets, s.transport, since_s=wish.since_s))
+        logs, rests = unfinished(logs) if follow else (logs, {})
         known = named(parts(logs, states))
         if asked.json:
             out_json(_document(name, logs, known))
@@ -91,7 +92,7 @@ async def show_logs(asked: Asked, name: str, wish: Wish, *, follow: bool) -> Non
         for lost in (x for x in logs if x.why):
             s.note(clean(f"rank {lost.rank} on {lost.host}: {lost.why}"))
         if follow:
-            await _Follow(s, targets, wish, hidden).run(logs)
+            await _Follow(s, targets, wish, hidden, rests).run(logs)
     finish(UNKNOWN if _missing(snapshot, states, wish) or any(x.why for x in logs) else 0)
 
 
@@ -104,6 +105,18 @@ def _missing(snapshot: Snapshot, states: Iterable[ReplicaState], wish: Wish) -> 
 
 def label(log: CommandLog) -> str:
     return f"r{log.rank} {log.command}"
+
+
+def unfinished(logs: Iterable[CommandLog]) -> tuple[tuple[CommandLog, ...], dict[str, str]]:
+    """The logs up to their last line break, and by label the beginnings of lines that will go on: what is secret in
+    such a line is only known when it is whole."""
+    kept, rests = [], {}
+    for log in logs:
+        whole, cut, rest = log.text.rpartition("\n")
+        kept.append(replace(log, text=whole + cut))
+        if rest:
+            rests[label(log)] = rest
+    return tuple(kept), rests
 
 
 def parts(logs: Iterable[CommandLog], states: Iterable[ReplicaState] = ()) -> list[Part]:
@@ -162,9 +175,9 @@ class _Follow:
         seen = {(x.rank, x.host): self._sizes(logs, x.rank, x.host) for x in logs}
         while self.targets:
             await asyncio.sleep(POLL_S)
-            found = self.hidden(await fetch_more(self.targets, self.s.transport, seen))
-            for log in found:
+            for log in await fetch_more(self.targets, self.s.transport, seen):
                 if log.gone:
+                    self._end(log.rank)
                     self.targets = [t for t in self.targets if (t.rank, t.host.name) != (log.rank, log.host)]
                     self._say(f"rank {log.rank} on {log.host}: nothing of it is left there")
                 elif log.why:
@@ -177,16 +190,26 @@ class _Follow:
         return {x.command: x.total_bytes for x in logs if (x.rank, x.host) == (rank, host)}
 
     def _print(self, log: CommandLog) -> None:
-        """Whole lines; the beginning of one that is not finished waits for its end."""
-        text = self.rests.pop(label(log), "") + log.text
-        whole, cut, rest = text.rpartition("\n")
+        """Whole lines; the beginning of one that is not finished waits for its end. What comes in two answers may be
+        one secret, so the two together are looked through."""
+        (joined,) = self.hidden((replace(log, text=self.rests.pop(label(log), "") + log.text),))
+        whole, cut, rest = joined.text.rpartition("\n")
         if rest:
             self.rests[label(log)] = rest[-65536:]
-        lines = [x for x in whole.split("\n") if self.wish.grep is None or self.wish.grep.search(x)] if cut else []
-        if lines:
-            out(render.log_lines([(label(log), "\n".join(lines))]))
-            for known in named([Part(log.rank, log.host, log.command, "\n".join(lines))]):
-                self._say(f"! {known}")
+        shown = self._show(label(log), whole.split("\n")) if cut else []
+        for known in named([Part(log.rank, log.host, log.command, "\n".join(shown))]) if shown else ():
+            self._say(f"! {known}")
+
+    def _end(self, rank: int) -> None:
+        """Nothing more comes: what has no line break is its last line."""
+        for one in [x for x in self.rests if x.startswith(f"r{rank} ")]:
+            self._show(one, [self.rests.pop(one)])
+
+    def _show(self, which: str, lines: Sequence[str]) -> list[str]:
+        shown = [x for x in lines if self.wish.grep is None or self.wish.grep.search(x)]
+        if shown:
+            out(render.log_lines([(which, "\n".join(shown))]))
+        return shown
 
     def _say(self, text: str) -> None:
         """Once: a host that stays silent is not told every second."""

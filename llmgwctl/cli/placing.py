@@ -18,9 +18,11 @@ from llmgwctl.cli.planning import NO_PLACEMENT, document, launched, refuse_probl
 from llmgwctl.cli.reading import neighbours
 from llmgwctl.engines import engine_of
 from llmgwctl.engines.base import Build, Engine
+from llmgwctl.inventory import Inventory
 from llmgwctl.launch.claim import ClaimHeld
 from llmgwctl.launch.place import Place, Placed, PlaceFailed, PlanChanged
 from llmgwctl.launch.prepare import Launch, prepare
+from llmgwctl.launch.remote import settle
 from llmgwctl.launch.secrets import secrets_of
 from llmgwctl.launch.stop import stop_replica
 from llmgwctl.launch.verify import PLANNED, silence, weaker
@@ -78,7 +80,7 @@ def job_of(s: Session, wanted: Wanted) -> Job:
     profile = s.inventory.profile(wanted.profile)
     engine = engine_of(profile.engine)
     refuse_problems(profile, engine, s.inventory)
-    return Job(s, wanted, profile, engine, read_api_key(profile), operator())
+    return Job(s, wanted, profile, engine, read_api_key(s.inventory, profile), operator())
 
 
 async def bring_up(asked: Asked, wanted: Wanted) -> None:
@@ -101,21 +103,22 @@ def operator() -> Operator:
     return Operator(name, platform.node())
 
 
-def read_api_key(profile: Profile) -> str:
+def read_api_key(inventory: Inventory, profile: Profile) -> str:
     """From a file or a variable of the operator's; it never stands on a command line."""
-    where = f"profiles.{profile.name}: api_key_file {profile.api_key_file}"
+    what = f"api_key_file {profile.api_key_file}"
     if profile.api_key_env:
-        where = f"profiles.{profile.name}: api_key_env {profile.api_key_env}"
+        what = f"api_key_env {profile.api_key_env}"
         key = os.environ.get(profile.api_key_env, "").strip()
     elif profile.api_key_file:
         try:
             key = Path(profile.api_key_file).expanduser().read_bytes()[:MAX_KEY_BYTES].decode().strip()
         except (OSError, UnicodeDecodeError) as e:
-            raise InventoryError(f"{where} cannot be read: {e}") from e
+            raise InventoryError(inventory.of_profile(profile.name, f"{what} cannot be read: {e}")) from e
     else:
         return ""
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise InventoryError(f"{where} must hold one word of plain letters, digits and signs")
+        must = f"{what} must hold one word of plain letters, digits and signs"
+        raise InventoryError(inventory.of_profile(profile.name, must))
     return key
 
 
@@ -178,8 +181,8 @@ async def start_all(job: Job, made: Plan, snapshot: Snapshot, builds: Mapping[st
         if job.guard is not None:
             await job.guard({p.prepared[0].launch.id for p in bringing})
         await _recheck(job, made, snapshot, bringing)
-        for p in bringing:
-            await p.start()
+        for failed in [e for e in await settle([p.start() for p in bringing]) if isinstance(e, BaseException)]:
+            raise failed
     except BaseException as e:
         if isinstance(e, PlaceFailed):
             _tell_rolled_back(job, e)

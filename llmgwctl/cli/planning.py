@@ -102,7 +102,7 @@ async def _planned(asked: Asked, name: str, replicas: int | None) -> Planned:
     launches: Launches = {}
     for replica in made.replicas:
         launches = {**launches, **launched(replica, wanted, engine, checked.builds)}
-    return warned(made, checked, *_no_key(wanted)), launches, s.hosts, checked
+    return warned(made, checked, *_no_key(s.inventory, wanted)), launches, s.hosts, checked
 
 
 def warned(made: Plan, checked: Checked, *more: str) -> Plan:
@@ -130,13 +130,13 @@ def refuse_problems(profile: Profile, engine: Engine, inventory: Inventory) -> N
         raise InventoryError("\n".join(inventory.of_profile(profile.name, str(p)) for p in problems))
 
 
-def _no_key(profile: Profile) -> tuple[str, ...]:
+def _no_key(inventory: Inventory, profile: Profile) -> tuple[str, ...]:
     """A key that is not there keeps nobody from planning; `place` would refuse."""
     from llmgwctl.cli.placing import read_api_key
     from llmgwctl.model.errors import InventoryError
 
     try:
-        read_api_key(profile)
+        read_api_key(inventory, profile)
     except InventoryError as e:
         return (f"`place` will refuse it: {e}",)
     return ()

@@ -44,7 +44,7 @@ class Checked:
     """
 
     builds: Mapping[str, Build]
-    profile: tuple[Problem, ...] = ()
+    profile: tuple[str, ...] = ()  # what is wrong with it, with file, line and key
     hosts: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     report: Report = field(default_factory=Report)
@@ -53,7 +53,7 @@ class Checked:
     @property
     def problems(self) -> tuple[str, ...]:
         blocked = (f"profile {self.name}: {words}" for words in refusal.refusals(self.report))
-        return (*map(str, (*self.profile, *self.hosts)), *blocked)
+        return (*self.profile, *map(str, self.hosts), *blocked)
 
     @property
     def refused(self) -> bool:
@@ -108,7 +108,9 @@ def _judged(s: Session, placed: Sequence[Placed], report: Report) -> Checked:
     notes = [*(n for p in placed for n in _notes(p)), *preflight.unknown(first.seen)]
     return Checked(
         first.builds,
-        _once(x for v in verdicts for x in v.profile),
+        tuple(
+            s.inventory.of_profile(first.profile.name, str(x)) for x in _once(x for v in verdicts for x in v.profile)
+        ),
         _once(x for v in verdicts for x in v.hosts),
         tuple(dict.fromkeys((*notes, *unread, *refusal.set_aside(report)))),
         report,

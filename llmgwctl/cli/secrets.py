@@ -23,6 +23,6 @@ def hider(s: Session, states: Iterable[ReplicaState]) -> Hider:
     for profile in (p for name, p in s.inventory.profiles.items() if name in names):
         key = ""
         with suppress(InventoryError):
-            key = read_api_key(profile)
+            key = read_api_key(s.inventory, profile)
         found += secrets_of(profile, key)
     return lambda logs: tuple(replace(x, text=hide(x.text, found)) for x in logs)

@@ -43,7 +43,13 @@ async def fetch_logs(
     """The newest part of every command of every rank, rank by rank; a host that does not answer costs its own."""
     back = str(since_s) if since_s is not None else "0"
     found = await asyncio.gather(*(_fetch(t, transport, "tail", str(max_bytes), back) for t in targets))
-    return tuple(log for logs in found for log in _dated(logs))
+    return tuple(_from_a_line(log, max_bytes) for logs in found for log in _dated(logs))
+
+
+def _from_a_line(log: CommandLog, max_bytes: int) -> CommandLog:
+    """Of more than was asked for the first line is cut, and half a secret would not be known for one."""
+    cut = log.total_bytes > max_bytes and "\n" in log.text
+    return replace(log, text=log.text.partition("\n")[2]) if cut else log
 
 
 def _dated(logs: Sequence[CommandLog]) -> list[CommandLog]:
