@@ -88,4 +88,4 @@ def test_versions_and_the_model_are_read_on_the_hosts(site: Site):
     site.inventory.write_text(text.replace("gemma-270m.gguf", "other.gguf"))
     done = site("place", "real")
     assert done.code == 4
-    assert "other.gguf is missing on" in done.err
+    assert "other.gguf is not there" in done.err
