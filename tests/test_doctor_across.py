@@ -114,6 +114,8 @@ def test_a_failure_names_its_rank_and_nccls_own_reason():
         f"{T[1]}, rank 1, in reduce: DistBackendError: NCCL error (NCCL: MNNVL (cliqueSize 8)"
     )
     missing = read(blank, MARK, failed | {T[0]: line(rank=0, failed="import", why="No module named 'torch'")})
+    waited = {T[0]: line(rank=0, failed="rendezvous", why="timeout"), T[1]: line(rank=1, failed="device", why="802")}
+    assert read(blank, MARK, waited).failed.startswith(f"{T[1]}, rank 1, in device: 802")
     assert (missing.failed, missing.absent, missing.untold) == ("", True, f"{T[0]}: No module named 'torch'")
 
 
@@ -169,7 +171,7 @@ def behave(venv: Path, **how) -> None:
     (venv / "behaviour").write_text(json.dumps({"gbps": 800.0} | how))
 
 
-async def tested(cli: Cli, *hosts: str) -> tuple[int | None, dict, str]:
+async def measured(cli: Cli, *hosts: str) -> tuple[int | None, dict, str]:
     code, out, err = await cli("doctor", "--deep", "--json", "--only", "LG923", "-w", ",".join(hosts or PAIR))
     assert out, err
     return code, json.loads(out), err
@@ -177,7 +179,7 @@ async def tested(cli: Cli, *hosts: str) -> tuple[int | None, dict, str]:
 
 async def test_both_paths_are_measured_and_nothing_is_left(cli: Cli):
     """Eight ranks on two trays meet over NVLink, then over the adapters; both are fast: both numbers are said."""
-    code, document, err = await tested(cli)
+    code, document, err = await measured(cli)
     assert (code, document["findings"], document["unknown"]) == (0, [], []), err
     assert "all-reduce over nvlink, 2 hosts, 8 GPUs: 800.0 GB/s" in err
     assert "all-reduce over scale-out, 2 hosts, 8 GPUs: 800.0 GB/s" in err
@@ -190,14 +192,15 @@ async def test_both_paths_are_measured_and_nothing_is_left(cli: Cli):
         ({"off": 1}, "block", ("wrong values",)),
         ({"fail": "reduce"}, "block", ("NCCL: Cuda failure 800 'operation not permitted'",)),
         ({"fail": "device"}, "block", ("in device: RuntimeError: CUDA error: system not yet initialized",)),
+        ({"fail": "device", "rank": 6}, "block", ("failed: r1-t02, rank 6, in device",)),
         ({"tcp": True}, "degrade", ("planned over nvlink, and NCCL uses TCP",)),
     ],
-    ids=["slow", "wrong", "fails", "no device", "another path"],
+    ids=["slow", "wrong", "fails", "no device", "one rank of eight", "another path"],
 )
 async def test_what_is_wrong_is_found_and_all_is_ended(cli: Cli, tmp_path: Path, how, severity, words):
     """The finding is about both hosts, says the path and the reason; no process, claim or folder stays."""
     behave(tmp_path / "venv", **how)
-    code, document, err = await tested(cli)
+    code, document, err = await measured(cli)
     assert code == 1, err
     assert {(f["id"], f["severity"], tuple(f["hosts"])) for f in document["findings"]} == {("LG923", severity, PAIR)}
     assert all(any(w in f["value"] for f in document["findings"]) for w in words), document["findings"]
@@ -206,12 +209,12 @@ async def test_what_is_wrong_is_found_and_all_is_ended(cli: Cli, tmp_path: Path,
 async def test_without_torch_nothing_is_fine(cli: Cli, tmp_path: Path):
     """A torch that cannot be imported, and no engine at all: unknown, with what to install."""
     behave(tmp_path / "venv", fail="import")
-    code, document, _ = await tested(cli)
+    code, document, _ = await measured(cli)
     assert (code, document["findings"]) == (0, [])
     assert {(u["id"], tuple(u["hosts"])) for u in document["unknown"]} == {("LG923", PAIR)}
     assert all("libcudart.so.13" in u["why"] for u in document["unknown"])
     cli.change(f'path = "{tmp_path}/venv/bin/vllm"', 'path = "/nowhere/vllm"')
-    code, document, _ = await tested(cli)
+    code, document, _ = await measured(cli)
     assert (code, document["findings"]) == (0, [])
     assert all("no engine with torch" in u["why"] and "nccl-tests" in u["why"] for u in document["unknown"])
 

@@ -13,6 +13,7 @@ from llmgwctl.model.product import token_of
 
 WAYS = {"nvlink": "NVLink", "scale-out": "InfiniBand or RoCE"}
 NOT_THERE = "import"  # the stage in which nothing of the hosts' hardware was touched
+WAITED = ("rendezvous", "time")  # stages in which a rank fails because another one has
 RAILS_SHARE = 0.5  # of what the adapters carry; a whole fabric reaches nine tenths of it
 MOST_GBPS = 1e5
 MAX_LINES = 200_000
@@ -49,12 +50,12 @@ def _documents(mark: str, lines: Iterable[str]) -> Iterator[Mapping[str, object]
 def _failed(
     test: Across, failures: Sequence[tuple[str, Mapping[str, object]]], lines: Mapping[str, Sequence[str]]
 ) -> Across:
-    """Without torch nothing was tried; after that a failure is an answer. Time is the last thing to blame."""
+    """Without torch nothing was tried; after that a failure is an answer. Who waited for others is not to blame."""
     missing = [(host, d) for host, d in failures if d.get("failed") == NOT_THERE]
     if missing:
         host, said = missing[0]
         return replace(test, untold=f"{host}: {str(said.get('why'))[:200]}", absent=True)
-    host, said = next(((h, d) for h, d in failures if d.get("failed") != "time"), failures[0])
+    host, said = min(failures, key=lambda f: WAITED.index(w) if (w := f[1].get("failed")) in WAITED else -1)
     where = f"{host}, rank {said.get('rank')}, in {str(said.get('failed'))[:20]}"
     return replace(test, failed=f"{where}: {str(said.get('why'))[:160]}{_warning(lines)}")
 

@@ -51,14 +51,14 @@ def parent(asked: argparse.Namespace, argv: list[str]) -> int:
     children = [subprocess.Popen([*program, "--index", str(i)]) for i in range(asked.local)]
     end = time.monotonic() + asked.seconds
     try:
-        while any(child.poll() is None for child in children):
-            if any(child.returncode for child in children):
+        while None in (codes := [child.poll() for child in children]):
+            if any(codes):
                 return 1
             if time.monotonic() > end:
                 say({"rank": asked.first, "failed": "time", "why": f"not done within {asked.seconds:.0f} s"})
                 return 1
             time.sleep(POLL_S)
-        return 1 if any(child.returncode for child in children) else 0
+        return 1 if any(codes) else 0
     finally:
         for child in children:
             child.kill()
