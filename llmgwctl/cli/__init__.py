@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 INTERRUPTED = 130
 FAILED = 1
-SELDOM = 50_000  # objects between two looks for garbage: of what is loaded, and of facts, next to nothing ever is
+SELDOM = 200_000  # objects between two looks for garbage: of what is loaded, and of facts, next to nothing ever is
 
 
 def main(argv: Sequence[str] | None = None) -> int:
