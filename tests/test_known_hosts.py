@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
+import os
+
 import asyncssh
 import pytest
 from hypothesis import given
@@ -178,3 +182,21 @@ def test_a_line_is_added_to_a_long_file(tmp_path):
     )
     append(str(file), TRAY, ONE)
     assert file.read_text().endswith(f"{one}\n10.0.0.1 {ONE.text}\n")
+
+
+def test_fifteen_thousand_hashed_lines_are_not_gone_through(monkeypatch):
+    """For a host that is known only the lines that hold its key are tried, with each of its names."""
+
+    def line(name: str, blob: bytes) -> str:
+        salt = os.urandom(20)
+        digest = hmac.digest(salt, name.encode(), "sha1")
+        words = [base64.b64encode(b).decode() for b in (salt, digest, blob)]
+        return f"|1|{words[0]}|{words[1]} ssh-ed25519 {words[2]}"
+
+    blobs = [b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + os.urandom(32) for _ in range(15_000)]
+    found = KnownHosts(["\n".join(line(f"tray{i}", blob) for i, blob in enumerate(blobs))])
+    real, tried = hmac.digest, []
+    monkeypatch.setattr("llmgwctl.transport.known_hosts.hmac.digest", lambda *a: tried.append(a) or real(*a))
+    assert found.judge(Names.of(("10.0.0.7", "tray777"), 22), blobs[777]) == "known"
+    assert len(tried) <= 2
+    assert found.judge(Names.of(("tray778",), 22), blobs[777]) == "changed"
