@@ -22,7 +22,7 @@ from llmgwctl.transport import limits
 from llmgwctl.transport import ssh as ssh_module
 from llmgwctl.transport.base import Script
 from llmgwctl.transport.limits import Held, Room
-from llmgwctl.transport.ssh import Ssh
+from llmgwctl.transport.ssh import Ssh, _limits
 
 NAMED = {"refused", "closed-early", "connection-lost", "connect-timeout", "login-timeout", "session-refused"}
 
@@ -123,6 +123,12 @@ async def test_a_byte_now_and_then_keeps_nobody_waiting(lab, monkeypatch):
     assert said["hello"].stdout == "hello\n"
     assert (said["bye"].exit_code, said["bye"].stdout) == (None, "")
     assert "no end of the answer within" in said["bye"].note
+
+
+@pytest.mark.parametrize(("left_s", "budget", "wait_s"), [(120, 112, 120), (14.5, 6, 14.5), (9, 1, 9), (2, 1, 4)])
+def test_a_host_is_not_waited_for_beyond_its_deadline(left_s, budget, wait_s):
+    """The framer is over well before; only a deadline that leaves no time for that is stretched."""
+    assert _limits(left_s) == (budget, wait_s)
 
 
 async def test_a_login_byte_by_byte(lab):

@@ -28,8 +28,9 @@ from llmgwctl.transport.target import Resolver, Target
 
 # OpenSSH's MaxSessions is 10 a connection; forwarded TCP connections do not count.
 _SESSIONS = 8
+_WAY_BACK_S = 3
 # From the framer's own end of time to ours: a section that had to be killed, and the way back.
-_MARGIN_S = KILL_AFTER_S + 3
+_MARGIN_S = KILL_AFTER_S + _WAY_BACK_S
 # Of all hosts together, at one time; and of one host where that is not enough.
 _ALL_ANSWERS = 512 * 2**20
 _FAIR_ANSWER = 2**20
@@ -78,11 +79,11 @@ class Ssh:
         """One exec of the framer. An answer that breaks off gives what was whole; one that never began is an error."""
         nonce = secrets.token_hex(8)
         async with self._link(host) as (link, conn):
-            budget = max(1, math.floor(self._settings.host_deadline_s - link.connect_s - _MARGIN_S))
+            budget, wait_s = _limits(self._settings.host_deadline_s - link.connect_s)
             args = (host.root_prefix, host.state_dir, str(budget), nonce, "sudo" if host.sudo else "")
             packing = ("gzip",) if link.packs else ()
             script = Script("probe.sh", args + packing, frames.payload(sections))
-            done = await self._execute(host, link, conn, script, budget + KILL_AFTER_S)
+            done = await self._execute(host, link, conn, script, budget + KILL_AFTER_S, wait_s=wait_s)
         said = unpack(done.stdout, nonce, self._settings.max_output_bytes)
         if said is None:
             raise Unreachable(f"{host.name}: its packed answer is larger than is taken", "too-much-output")
@@ -95,7 +96,7 @@ class Ssh:
     async def run(self, host: Host, script: Script, limit_s: float) -> Output:
         """One exec of a script. exit_code None: it was started, and how it ended is not known (`note` says why)."""
         async with self._link(host) as (link, conn):
-            done = await self._execute(host, link, conn, script, limit_s)
+            done = await self._execute(host, link, conn, script, limit_s, wait_s=limit_s + _MARGIN_S)
         return Output(
             stdout=done.stdout.decode("utf-8", "replace"),
             stderr=done.stderr.decode("utf-8", "replace"),
@@ -202,18 +203,30 @@ class Ssh:
         conn, link.connect_s = await self._login.connect(target, jump)
         return conn
 
-    async def _execute(self, host: Host, link: _Link, conn: Connection, script: Script, limit_s: float) -> Finished:
+    async def _execute(
+        self, host: Host, link: _Link, conn: Connection, script: Script, limit_s: float, *, wait_s: float
+    ) -> Finished:
+        """`limit_s`: when the host ends it; `wait_s`: when we stop waiting for what it says."""
         body = script_bytes(script.name)
         async with link.sessions:
             return await execute(
                 conn,
                 boot(body, script.args, limit_s),
                 body + script.stdin,
-                limit_s=limit_s + _MARGIN_S,
+                limit_s=wait_s,
                 max_bytes=self._settings.max_output_bytes,
                 held=self._held,
                 where=host.name,
             )
+
+
+def _limits(left_s: float) -> tuple[int, float]:
+    """Of what is left of a host's deadline: when the framer ends by itself, and how long it is waited for.
+
+    A host that hangs costs its deadline and no more; one whose deadline is a few seconds still gets the way back.
+    """
+    budget = max(1, math.floor(left_s - _MARGIN_S))
+    return budget, max(left_s, float(budget + _WAY_BACK_S))
 
 
 def _looked_at(task: asyncio.Task[Connection]) -> None:
