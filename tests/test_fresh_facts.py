@@ -12,7 +12,8 @@ import pytest
 import typer
 
 from llmgwctl.cli.common import Asked
-from llmgwctl.cli.placing import Wanted, bring_up
+from llmgwctl.cli.job import Wanted
+from llmgwctl.cli.placing import bring_up
 from llmgwctl.launch.place import Place
 from llmgwctl.rack import Rack, nvl72, serve
 from llmgwctl.rack.processes import of_host

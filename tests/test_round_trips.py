@@ -9,8 +9,9 @@ import pytest
 
 from llmgwctl.cli import common
 from llmgwctl.cli.common import Asked
+from llmgwctl.cli.job import Wanted
 from llmgwctl.cli.life import _stop
-from llmgwctl.cli.placing import Wanted, bring_up
+from llmgwctl.cli.placing import bring_up
 from llmgwctl.rack import nvl72, serve
 
 READ = ["read"]

@@ -65,7 +65,7 @@ def cordon(
 
 
 async def _cordon(asked: Asked, nodeset: str, reason: str, until: str | None, gpus: str | None) -> None:
-    from llmgwctl.cli.placing import operator
+    from llmgwctl.cli.job import operator
     from llmgwctl.model.errors import UsageError
     from llmgwctl.model.life import Cordon
 
@@ -266,7 +266,8 @@ async def stopped(s: Session, snapshot: Snapshot, r: ReplicaState) -> bool:
 
 async def placed_again(s: Session, r: ReplicaState) -> bool:
     """The same profile once more, under the same name where it can be had."""
-    from llmgwctl.cli.placing import Wanted, bring_up
+    from llmgwctl.cli.job import Wanted
+    from llmgwctl.cli.placing import bring_up
     from llmgwctl.model.errors import LlmgwError
     from llmgwctl.render.text import clean
 

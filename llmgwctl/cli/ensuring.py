@@ -14,9 +14,11 @@ from pathlib import Path
 
 from llmgwctl.cli import preflight
 from llmgwctl.cli.common import Asked, Session, finish, look, out, out_json, session
+from llmgwctl.cli.job import Job, Wanted, job_of, plan_for
 from llmgwctl.cli.life import find, ours, tell_stopped, tell_unseen
-from llmgwctl.cli.placing import Job, Wanted, begun_rows, job_of, logs_folder, plan_for, start_all
+from llmgwctl.cli.placing import begun_rows, logs_folder, start_all
 from llmgwctl.cli.reading import neighbours
+from llmgwctl.cli.restarting import left_alone, with_owners, without
 from llmgwctl.launch.claim import ClaimHeld
 from llmgwctl.launch.ensure import BACK_OFF, Todo, back_off_of, decide, of_profile, to_judge
 from llmgwctl.launch.judge import judge
@@ -28,6 +30,7 @@ from llmgwctl.launch.stop import stop_replica
 from llmgwctl.launch.witness import drop, forget, remember
 from llmgwctl.model.errors import ContactLost, LlmgwError, NoPlacement, UsageError
 from llmgwctl.model.host import Host, Snapshot
+from llmgwctl.model.plan import Plan
 from llmgwctl.model.profile import Profile
 from llmgwctl.model.replica import ReplicaState
 from llmgwctl.probe import PROBES
@@ -183,8 +186,8 @@ class _Work:
             await self._keep_book(report, snapshot)
         if todo.wait_s:
             report.did("back off", why=f"starts have failed: the next one in {todo.wait_s:.0f} s", code=FAILED)
-        if todo.restart is not None and await self._remove(report, snapshot, todo.restart, "its profile has changed"):
-            await self._place(report, (todo.restart.id,))
+        if todo.restart is not None:
+            await self._replace(report, snapshot, todo.restart)
         for _ in range(todo.place):
             await self._place(report, ())
 
@@ -209,31 +212,61 @@ class _Work:
         report.did("stop", r.id, why, done=gone, code=0 if gone else FAILED)
         return gone
 
+    async def _replace(self, report: Report, snapshot: Snapshot, r: ReplicaState) -> None:
+        """Stopped only where the new one could start, by what would be there without the old one."""
+        found = await self.s.collect(extra=with_owners(self.profile))
+        ready = await self._planned(report, self._job_of(r.id), without(found, (r,)), spared=left_alone(r.id))
+        if ready is None or not await self._remove(report, snapshot, r, "its profile has changed"):
+            return
+        if self.dry_run:
+            self._would_place(report, ready[0])
+        else:
+            await self._place(report, (r.id,))
+
     async def _place(self, report: Report, ids: tuple[str, ...]) -> None:
         """One replica on facts of now: read, planned, claimed, looked at again, started."""
-        job = replace(self._job(), wanted=Wanted(self.profile.name, 1, wait=False, ids=ids))
+        job = self._job_of(*ids)
         snapshot = await self.s.collect(extra=neighbours(self.profile))
-        made = plan_for(job, snapshot)
-        if not made.replicas:
-            why = f"{made.why_not} (`llmgwctl plan {self.profile.name}` says why, host by host)"
-            report.did("place", why=why, done=False, code=NO_PLACEMENT)
+        ready = await self._planned(report, job, snapshot)
+        if ready is None:
             return
-        name = made.replicas[0].id
-        where = ", ".join(x.host for x in made.replicas[0].shards)
+        made, checked = ready
         if self.dry_run:
-            report.did("place", name, f"on {where}")
-            return
-        checked = await preflight.check(self.s, made, self.profile, job.engine, snapshot)
-        try:
-            checked.refuse()
-        except LlmgwError as e:
-            report.did("place", name, str(e), done=False, code=e.exit_code, **refusal.document(checked.report))
+            self._would_place(report, made)
             return
         for warning in (*made.warnings, *checked.notes):
             self.s.note(f"! {clean(warning)}")
         bringing = await start_all(replace(job, guard=self._guard), made, snapshot, checked.builds)
         await begun_rows(job, bringing)
-        report.did("place", name, f"on {where}: started, and the next run says whether it serves")
+        report.did("place", made.replicas[0].id, f"on {_where(made)}: started, and the next run says whether it serves")
+
+    async def _planned(
+        self, report: Report, job: Job, snapshot: Snapshot, *, spared: str = ""
+    ) -> tuple[Plan, preflight.Checked] | None:
+        """A plan that its hosts can carry (a dry run does not ask them), or the reasons in the report. `spared`: what
+        is said then of what runs already."""
+        made = plan_for(job, snapshot)
+        end = f"; {spared}" if spared else ""
+        if not made.replicas:
+            why = f"{made.why_not} (`llmgwctl plan {self.profile.name}` says why, host by host){end}"
+            report.did("place", why=why, done=False, code=NO_PLACEMENT)
+            return None
+        checked = preflight.Checked({})
+        if not self.dry_run:
+            checked = await preflight.check(self.s, made, self.profile, job.engine, snapshot)
+        try:
+            checked.refuse()
+        except LlmgwError as e:
+            told = refusal.document(checked.report)
+            report.did("place", made.replicas[0].id, f"{e}{end}", done=False, code=e.exit_code, **told)
+            return None
+        return made, checked
+
+    def _would_place(self, report: Report, made: Plan) -> None:
+        report.did("place", made.replicas[0].id, f"on {_where(made)}")
+
+    def _job_of(self, *ids: str) -> Job:
+        return replace(self._job(), wanted=Wanted(self.profile.name, 1, wait=False, ids=ids))
 
     async def _guard(self, launches: set[str]) -> None:
         """After our claim and before our start: whoever claims looks too, so that at least one sees the other."""
@@ -258,6 +291,10 @@ class _Work:
         whole = [r for r in report.todo.have if r.state in ("ready", "starting") and not r.stuck]
         specs = {x.launch: x.spec for f in snapshot.hosts if f.life.value for x in f.life.value.shards if x.directory}
         await asyncio.gather(*(remember(specs[r.launch], answering, transport) for r in whole if r.launch in specs))
+
+
+def _where(made: Plan) -> str:
+    return ", ".join(x.host for x in made.replicas[0].shards)
 
 
 def _book(answering: Sequence[Host], profile: Profile) -> list[Host]:

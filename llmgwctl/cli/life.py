@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from llmgwctl.cli.common import Asked, finish, only_live, out, out_json, run, session, shared
-from llmgwctl.cli.naming import not_there, refuse_slips
+from llmgwctl.cli.naming import refuse_slips
 
 if TYPE_CHECKING:
     from llmgwctl.cli.common import Session
@@ -55,7 +55,8 @@ def place(
     When a shard dies or it does not serve in time, everything is stopped again and the last words of every rank are
     saved. Ctrl-C rolls back while it is being started; while waiting it leaves the replica running (exit code 3).
     """
-    from llmgwctl.cli.placing import Wanted, bring_up
+    from llmgwctl.cli.job import Wanted
+    from llmgwctl.cli.placing import bring_up
 
     if no_wait and require_transport:
         raise typer.BadParameter("--require-transport waits until the replica serves: it does not go with --no-wait")
@@ -70,7 +71,11 @@ def ensure(
     asked: Asked,
     profiles: Annotated[list[str] | None, typer.Argument(metavar="[PROFILE...]", help="Default: all.")] = None,
     restart_changed: Annotated[
-        bool, typer.Option("--restart-changed", help="Replace replicas whose profile has changed, one a run.")
+        bool,
+        typer.Option(
+            "--restart-changed",
+            help="Replace replicas whose profile has changed, one a run, where the new one could start.",
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
 ) -> None:
@@ -95,34 +100,14 @@ def restart(*, asked: Asked, replica: ReplicaArgument) -> None:
 
     Example: llmgwctl restart deepseek-r1-0
 
-    It is stopped only when its profile is in the inventory. It may come up on other hosts.
+    It may come up on other hosts. What would refuse the new one (a finding of the doctor that blocks, a model that is
+    gone, no room) is looked for first, as if the old one were stopped already: then nothing is stopped, it runs on, and
+    the exit code is that of `place`.
     """
+    from llmgwctl.cli.restarting import restart as work
+
     only_live(asked, "restarted")
-    run(_restart(asked, replica), f"interrupted; `llmgwctl ps {replica}` says whether it runs")
-
-
-async def _restart(asked: Asked, name: str) -> None:
-    from llmgwctl.cli.placing import Wanted, bring_up, job_of
-    from llmgwctl.launch.state import targets_of
-    from llmgwctl.launch.stop import stop_replica
-    from llmgwctl.launch.witness import forget
-    from llmgwctl.model.errors import UsageError
-
-    async with session(asked) as s:
-        snapshot = await read_life(s)
-        states = chosen(s, snapshot, [name])
-        tell_unseen(s, snapshot)
-        if not states:
-            raise UsageError(not_there(name, find(snapshot, None)))
-        profile = next((r.profile for r in states if r.profile), name.rpartition("-")[0])
-        job_of(s, Wanted(profile, 1))  # a profile that cannot be started again is an error before anything is stopped
-        for r in states:
-            done = await stop_replica(targets_of(snapshot, r), s.transport)
-            tell_stopped(s, r, done)
-            if not done or not all(x.gone for x in done):
-                finish(FAILED)
-            await forget(snapshot, r.id, r.launch, s.transport)
-    await bring_up(asked, Wanted(profile, 1, ids=(name,)))
+    run(work(asked, replica), f"interrupted; `llmgwctl ps {replica}` says whether it runs")
 
 
 # --- ps -------------------------------------------------------------------------------------------------------------

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import os
-import platform
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 
+import typer
+
 from llmgwctl.cli import preflight
-from llmgwctl.cli.common import Asked, Session, finish, look, note, out, out_json, progress, session
-from llmgwctl.cli.planning import NO_PLACEMENT, document, launched, refuse_problems, warned
+from llmgwctl.cli.common import Asked, look, note, out, out_json, progress, session
+from llmgwctl.cli.job import Job, Wanted, job_of, plan_for
+from llmgwctl.cli.planning import NO_PLACEMENT, document, launched, warned
 from llmgwctl.cli.reading import neighbours
-from llmgwctl.engines import engine_of
-from llmgwctl.engines.base import Build, Engine
-from llmgwctl.inventory import Inventory
+from llmgwctl.engines.base import Build
 from llmgwctl.launch.claim import ClaimHeld
 from llmgwctl.launch.place import Place, Placed, PlaceFailed, PlanChanged
 from llmgwctl.launch.prepare import Launch, prepare
@@ -27,60 +26,21 @@ from llmgwctl.launch.secrets import secrets_of
 from llmgwctl.launch.stop import stop_replica
 from llmgwctl.launch.verify import PLANNED, silence, weaker
 from llmgwctl.launch.witness import remember, unsay
-from llmgwctl.model.errors import ContactLost, InventoryError, LlmgwError
+from llmgwctl.model.errors import ContactLost, LlmgwError
 from llmgwctl.model.host import HostFacts, Snapshot
-from llmgwctl.model.launch import Operator
 from llmgwctl.model.plan import Plan, ReplicaPlan
-from llmgwctl.model.profile import Profile
-from llmgwctl.placement import plan as make_plan
 from llmgwctl.render import life as render
 from llmgwctl.render import plan as render_plan
 from llmgwctl.render.json import Launches
 from llmgwctl.render.text import clean
 
 ATTEMPTS = 5
-MAX_KEY_BYTES = 4096
 
 
 class Detached(LlmgwError):
     """Left running without being waited for: how it goes on is not known here."""
 
     exit_code = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    profile: str
-    replicas: int | None = None
-    timeout_s: int | None = None
-    wait: bool = True
-    ids: tuple[str, ...] = ()  # names of replicas that are wanted back
-    require_transport: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What stays the same over all attempts."""
-
-    session: Session
-    wanted: Wanted
-    profile: Profile
-    engine: Engine
-    api_key: str
-    operator: Operator
-    guard: Callable[[set[str]], Awaitable[None]] | None = None  # asked, with our launches, before a claim is used
-
-    @property
-    def count(self) -> int:
-        return self.wanted.replicas or self.profile.replicas or 1
-
-
-def job_of(s: Session, wanted: Wanted) -> Job:
-    """A profile that its engine does not refuse, with its key."""
-    profile = s.inventory.profile(wanted.profile)
-    engine = engine_of(profile.engine)
-    refuse_problems(profile, engine, s.inventory)
-    return Job(s, wanted, profile, engine, read_api_key(s.inventory, profile), operator())
 
 
 async def bring_up(asked: Asked, wanted: Wanted) -> None:
@@ -95,33 +55,6 @@ async def bring_up(asked: Asked, wanted: Wanted) -> None:
             out(render.placed(rows, look()))
 
 
-def operator() -> Operator:
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
-        name = str(os.getuid())
-    return Operator(name, platform.node())
-
-
-def read_api_key(inventory: Inventory, profile: Profile) -> str:
-    """From a file or a variable of the operator's; it never stands on a command line."""
-    what = f"api_key_file {profile.api_key_file}"
-    if profile.api_key_env:
-        what = f"api_key_env {profile.api_key_env}"
-        key = os.environ.get(profile.api_key_env, "").strip()
-    elif profile.api_key_file:
-        try:
-            key = Path(profile.api_key_file).expanduser().read_bytes()[:MAX_KEY_BYTES].decode().strip()
-        except (OSError, UnicodeDecodeError) as e:
-            raise InventoryError(inventory.of_profile(profile.name, f"{what} cannot be read: {e}")) from e
-    else:
-        return ""
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        must = f"{what} must hold one word of plain letters, digits and signs"
-        raise InventoryError(inventory.of_profile(profile.name, must))
-    return key
-
-
 # --- plan, claim, start ---------------------------------------------------------------------------------------------
 
 
@@ -129,9 +62,10 @@ async def _begun(job: Job) -> tuple[Plan, list[Place]]:
     """Everything started, all replicas or none. A lost race, or facts that changed, mean reading and planning again."""
     for attempt in range(1, ATTEMPTS + 1):
         snapshot = await job.session.collect(extra=neighbours(job.profile))
-        made, builds = await _planned(job, snapshot)
+        made, checked = await planned(job, snapshot)
+        _tell(job, made, checked)
         try:
-            return made, await start_all(job, made, snapshot, builds)
+            return made, await start_all(job, made, snapshot, checked.builds)
         except (ClaimHeld, PlanChanged) as e:
             job.session.note(f"{clean(str(e))}: reading again")
             if attempt == ATTEMPTS:
@@ -139,34 +73,39 @@ async def _begun(job: Job) -> tuple[Plan, list[Place]]:
     raise AssertionError("unreachable")
 
 
-async def _planned(job: Job, snapshot: Snapshot) -> tuple[Plan, Mapping[str, Build]]:
-    """A plan that its hosts can carry, and the builds there; else it ends here, with the reasons."""
+async def planned(job: Job, snapshot: Snapshot, *, spared: str = "") -> tuple[Plan, preflight.Checked]:
+    """A plan that its hosts can carry, and what they said; else it ends here, with the reasons. `spared`: what is said
+    then of what runs already."""
     s = job.session
     made = plan_for(job, snapshot)
-    if not made.replicas:
-        if s.asked.json:
-            out_json(document(made, {}, None))
-        else:
-            out(render_plan.plan(made, {}, look(), s.hosts))
-        finish(NO_PLACEMENT)
-    checked = await preflight.check(s, made, job.profile, job.engine, snapshot)
-    if checked.refused and s.asked.json:
-        out_json(document(warned(made, checked), _launches(job, made, checked), checked))
+    checked = await preflight.check(s, made, job.profile, job.engine, snapshot) if made.replicas else None
+    if checked is not None and not checked.refused:
+        return made, checked
+    if spared:
+        s.note(spared)
+    if s.asked.json:
+        refused, launches = (
+            (warned(made, checked), _launches(job, made, checked)) if checked is not None else (made, {})
+        )
+        refused = replace(refused, warnings=(*refused.warnings, *([spared] if spared else [])))
+        out_json(document(refused, launches, checked))
+    elif checked is None:
+        out(render_plan.plan(made, {}, look(), s.hosts))
+    if checked is None:
+        raise typer.Exit(NO_PLACEMENT)
     checked.refuse()
+    raise AssertionError("unreachable")
+
+
+def _tell(job: Job, made: Plan, checked: preflight.Checked) -> None:
     for warning in (*made.warnings, *checked.notes):
-        s.note(f"! {clean(warning)}")
-    if s.asked.verbose:
-        note(render_plan.plan(made, _launches(job, made, checked), look(), s.hosts))
-    return made, checked.builds
+        job.session.note(f"! {clean(warning)}")
+    if job.session.asked.verbose:
+        note(render_plan.plan(made, _launches(job, made, checked), look(), job.session.hosts))
 
 
 def _launches(job: Job, made: Plan, checked: preflight.Checked) -> Launches:
     return {k: v for r in made.replicas for k, v in launched(r, job.profile, job.engine, checked.builds).items()}
-
-
-def plan_for(job: Job, snapshot: Snapshot) -> Plan:
-    fmap, ports = job.session.map(snapshot), job.engine.ports(job.profile)
-    return make_plan(fmap, snapshot, job.profile, ports, job.count, names=job.wanted.ids)
 
 
 async def start_all(job: Job, made: Plan, snapshot: Snapshot, builds: Mapping[str, Build]) -> list[Place]:

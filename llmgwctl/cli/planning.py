@@ -132,7 +132,7 @@ def refuse_problems(profile: Profile, engine: Engine, inventory: Inventory) -> N
 
 def _no_key(inventory: Inventory, profile: Profile) -> tuple[str, ...]:
     """A key that is not there keeps nobody from planning; `place` would refuse."""
-    from llmgwctl.cli.placing import read_api_key
+    from llmgwctl.cli.job import read_api_key
     from llmgwctl.model.errors import InventoryError
 
     try:

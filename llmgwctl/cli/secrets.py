@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from llmgwctl.cli.common import Session
-from llmgwctl.cli.placing import read_api_key
+from llmgwctl.cli.job import read_api_key
 from llmgwctl.launch.logs import CommandLog
 from llmgwctl.launch.secrets import hide, secrets_of
 from llmgwctl.model.errors import InventoryError

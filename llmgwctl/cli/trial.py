@@ -66,7 +66,8 @@ def placed(
 
 
 def place_of(s: Session, hosts: Sequence[HostFacts], ready: Ready) -> Place:
-    from llmgwctl.cli.placing import logs_folder, operator
+    from llmgwctl.cli.job import operator
+    from llmgwctl.cli.placing import logs_folder
     from llmgwctl.launch.place import Place
     from llmgwctl.launch.prepare import Launch, prepare
 
