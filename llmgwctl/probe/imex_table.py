@@ -97,10 +97,26 @@ def _json(text: str) -> ImexTable:
     if len(entries) > LIMIT_NODES:
         raise NoTable(f"the table has more than {LIMIT_NODES} nodes")
     nodes = sorted((_json_node(int(key), entry) for key, entry in entries.items()), key=lambda n: n.index)
+    domain = _word(document.get("status"))
+    if _all_connected(entries):
+        return ImexTable(same(tuple(nodes)), _whole(tuple(n.index for n in nodes)), domain)
     cells: dict[tuple[int, int], str] = {}
     for key, entry in entries.items():
         _read_row(int(key), entry.get("connections"), cells)
-    return _table(nodes, cells, _word(document.get("status")))
+    return _table(nodes, cells, domain)
+
+
+def _all_connected(entries: dict[str, dict[str, object]]) -> bool:
+    """What nearly every tray of a fleet says: each node is connected to each. Such a table is not taken apart."""
+    rows = [entry.get("connections") for entry in entries.values()]
+    if len(rows) ** 2 > MOST_CELLS or not all(isinstance(row, dict) and row.keys() == entries.keys() for row in rows):
+        return False
+    return all(type(cell) is dict and cell.get("status") == "CONNECTED" for row in rows for cell in row.values())  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=256)
+def _whole(indices: tuple[int, ...]) -> dict[tuple[int, int], str]:
+    return _cells(frozenset(((i, j), "C") for i in indices for j in indices))
 
 
 def _json_node(index: int, entry: dict[str, object]) -> ImexNode:
