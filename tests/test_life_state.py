@@ -294,7 +294,7 @@ def test_model_names_of_whatever_answers():
 def test_parts_of_a_log_are_told_apart_by_the_secret_word():
     """A log that looks like a frame is still a log."""
     text = "\nN main 12\nx\nM other 3\ny\n\nN supervisor 0\n"
-    assert split(text, "N") == [("main", "x\nM other 3\ny\n", 12), ("supervisor", "", 0)]
+    assert split(text, "N") == [("main", "x\nM other 3\ny\n", 12, 0), ("supervisor", "", 0, 0)]
 
 
 # --- for people -----------------------------------------------------------------------------------------------------

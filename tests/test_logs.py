@@ -14,9 +14,10 @@ from local_hosts import directory, kill_tree, make_host, run_script, sh, started
 from test_life_cli import Cli, cli  # noqa: F401 (a fixture)
 
 from llmgwctl.cli import logbook
-from llmgwctl.launch.logs import CommandLog, _from_a_line, split
+from llmgwctl.launch.logs import MORE_BYTES, CommandLog, _from_a_line, split
 from llmgwctl.launch.secrets import hide
 from llmgwctl.launch.signatures import SIGNATURES, Part, dated, moment, named, of_line, since
+from llmgwctl.model.host import Host
 
 # One line a signature, in the words of the field; names, numbers and addresses are invented.
 LINES = {
@@ -118,20 +119,42 @@ def after(p, *known, most=1_000_000):
 
 
 def test_what_is_new_is_what_has_come_since(host):
-    """Also when the newest part has made way for another and what was seen has moved."""
+    """From where the last answer ended, and no further than its limit, over the parts of which a log is made."""
     p = started(host, sh("main", "echo one; sleep 300"), log_bytes=10)
     log = directory(p) / "cmd.0/log"
     until(lambda: log.exists() and log.read_text() == "one\n")
-    assert after(p, "main", 0) == [("main", "one\n", 4)]
-    assert after(p, "main", 4) == [("main", "", 4)]
-    assert after(p, "main", 0, most=2) == [("main", "on", 4)]
-    Path(log).write_text("0123456789")
-    log.with_name("log.old").write_text("abcdefghij")
-    log.with_name("log.new").write_text("kl")
-    assert after(p, "main", 20) == [("main", "kl", 22)]
-    log.with_name("log.old").write_text("klmnopqrst")
-    log.with_name("log.new").write_text("u")
-    assert after(p, "main", 22) == [("main", "mnopqrstu", 21)]
+    assert after(p, "main", 0) == [("main", "one\n", 4, 0)]
+    assert after(p, "main", 4) == [("main", "", 4, 0)]
+    assert after(p, "main", 0, most=2) == [("main", "on", 2, 0)]
+    assert after(p, "main", 2, most=2) == [("main", "e\n", 4, 0)]
+    write(log, "0123456789", {1: "abcdefghij", 2: "kl"})
+    assert after(p, "main", 20) == [("main", "kl", 22, 0)]
+    assert after(p, "main", 4, most=8) == [("main", "456789ab", 12, 0)]
+    assert after(p, "main", 12, most=10) == [("main", "cdefghijkl", 22, 0)]
+
+
+def test_what_is_not_kept_any_more_is_counted(host):
+    """Parts in the middle are dropped: as many bytes as were not seen of them; a part that was begun anew is new."""
+    p = started(host, sh("main", "sleep 300"), log_bytes=10)
+    log = directory(p) / "cmd.0/log"
+    until(log.exists)
+    write(log, "0123456789", {9: "abcdefghij", 10: "kl"})
+    assert after(p, "main", 8) == [("main", "89abcdefghijkl", 102, 80)]
+    assert after(p, "main", 8, most=2) == [("main", "89", 10, 0)]
+    assert after(p, "main", 10) == [("main", "abcdefghijkl", 102, 80)]
+    assert after(p, "main", 25, most=3) == [("main", "abc", 93, 65)]
+    assert after(p, "main", 93) == [("main", "defghijkl", 102, 0)]
+    assert after(p, "main", 105) == [("main", "kl", 102, 0)]
+    said = split(run_script(p.host, "logs.sh", "tail", *words(p), "N", "13").stdout, "N")
+    assert ("main", "9abcdefghijkl", 102, 0) in said
+
+
+def write(log: Path, first: str, parts: dict[int, str]) -> None:
+    for old in log.parent.glob("log.*"):
+        old.unlink()
+    log.write_text(first)
+    for number, text in parts.items():
+        log.with_name(f"log.{number}").write_text(text)
 
 
 def test_a_shard_that_is_gone_ends_the_following(host):
@@ -139,6 +162,46 @@ def test_a_shard_that_is_gone_ends_the_following(host):
     run_script(host, "shard.sh", "stop", *words(p), "KILL", "0")
     run_script(host, "shard.sh", "clean", *words(p))
     assert run_script(host, "logs.sh", "after", *words(p), "N", "10").exit_code == 14
+
+
+async def test_more_than_one_answer_holds_is_read_on_at_once(monkeypatch, capsys):
+    """Nothing is left out between two polls, and there is no pause until it is caught up."""
+    total, line = 5 * MORE_BYTES + 77, "x" * 15 + "\n"
+    text = line * (total // 16) + "y" * (total % 16 - 1) + "\n"
+    asked, pauses = [], []
+
+    async def more(_targets, _transport, seen):
+        at = seen.get((0, "h"), {}).get("sim", 0)
+        asked.append(at)
+        if at == total:
+            return (CommandLog(0, "h", why="it is gone", gone=True),)
+        end = min(at + MORE_BYTES, total)
+        return (CommandLog(0, "h", "sim", text[at:end], end),)
+
+    async def pause(seconds):
+        pauses.append(seconds)
+
+    monkeypatch.setattr(logbook, "fetch_more", more)
+    monkeypatch.setattr(logbook.asyncio, "sleep", pause)
+    following = follower()
+    following.s.transport = None
+    following.targets = [SimpleNamespace(rank=0, host=Host("h"))]
+    await following.run([CommandLog(0, "h", "sim", "", 0)])
+    assert capsys.readouterr().out.replace("r0 sim | ", "") == text
+    assert asked == [*range(0, total, MORE_BYTES), total]
+    assert pauses == [logbook.POLL_S, 0, 0, 0, 0, 0, logbook.POLL_S]
+
+
+def test_what_was_missed_is_said(capsys):
+    """With how much, of what and where; the line before the gap is not joined with what stands after it."""
+    following, said = follower(), []
+    following.s.note = said.append
+    following._print(CommandLog(1, "h", "sim", "one\ntwo and"))
+    for log in (CommandLog(1, "h", "sim", "more\n", 99, 40), CommandLog(1, "h", "sim", "end\n", 104, 0)):
+        following._tell_missed(log)
+        following._print(log)
+    assert capsys.readouterr().out == "r1 sim | one\nr1 sim | two and\nr1 sim | more\nr1 sim | end\n"
+    assert said == ["rank 1 on h: 40 bytes of sim are left out: its host keeps no more"]
 
 
 # --- what is secret in them -------------------------------------------------------------------------------------------

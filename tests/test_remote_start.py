@@ -224,11 +224,13 @@ def test_a_log_keeps_its_beginning_and_its_newest_part(host):
     p = started(host, sh("main", text), log_bytes=4096)
     ended(p)
     until(lambda: not record(host).supervisor_alive)
-    kept = [directory(p) / "cmd.0" / name for name in ("log", "log.old", "log.new")]
+    kept = sorted((directory(p) / "cmd.0").glob("log*"), key=lambda k: int(k.suffix[1:] or 0))
+    assert len(kept) == 3
+    assert [int(k.suffix[1:] or 0) + 1 for k in kept[1:]] == [int(kept[2].suffix[1:]), int(kept[2].suffix[1:]) + 1]
     assert kept[0].read_text().startswith("first words\n")
-    assert "".join(k.read_text() for k in kept if k.exists()).endswith("line 2999 of many\nlast words\n")
-    assert all(k.stat().st_size <= 4096 for k in kept if k.exists())
-    assert record(host).log_bytes == sum(k.stat().st_size for k in kept if k.exists())
+    assert "".join(k.read_text() for k in kept).endswith("line 2999 of many\nlast words\n")
+    assert all(k.stat().st_size <= 4096 for k in kept)
+    assert record(host).log_bytes == sum(k.stat().st_size for k in kept)
 
 
 def test_each_line_is_there_at_once(host):

@@ -11,7 +11,7 @@ from llmgwctl.cli.common import Asked, Session, finish, out, out_json, session
 from llmgwctl.cli.life import UNKNOWN, find, read_life, tell_unseen, unseen
 from llmgwctl.cli.naming import not_there
 from llmgwctl.cli.secrets import Hider, hider
-from llmgwctl.launch.logs import CommandLog, fetch_logs, fetch_more
+from llmgwctl.launch.logs import CommandLog, cut, fetch_logs, fetch_more
 from llmgwctl.launch.signatures import Found, Part, dated, named, since
 from llmgwctl.launch.state import targets_of
 from llmgwctl.launch.stop import Target
@@ -173,9 +173,12 @@ class _Follow:
 
     async def run(self, logs: Sequence[CommandLog]) -> None:
         seen = {(x.rank, x.host): self._sizes(logs, x.rank, x.host) for x in logs}
+        behind = False
         while self.targets:
-            await asyncio.sleep(POLL_S)
-            for log in await fetch_more(self.targets, self.s.transport, seen):
+            await asyncio.sleep(0 if behind else POLL_S)
+            found = await fetch_more(self.targets, self.s.transport, seen)
+            behind = any(map(cut, found))
+            for log in found:
                 if log.gone:
                     self._end(log.rank)
                     self.targets = [t for t in self.targets if (t.rank, t.host.name) != (log.rank, log.host)]
@@ -184,6 +187,7 @@ class _Follow:
                     self._say(f"rank {log.rank} on {log.host}: {log.why}")
                 elif self.wish.wants(log):
                     seen.setdefault((log.rank, log.host), {})[log.command] = log.total_bytes
+                    self._tell_missed(log)
                     self._print(log)
 
     def _sizes(self, logs: Sequence[CommandLog], rank: int, host: str) -> dict[str, int]:
@@ -199,6 +203,16 @@ class _Follow:
         shown = self._show(label(log), whole.split("\n")) if cut else []
         for known in named([Part(log.rank, log.host, log.command, "\n".join(shown))]) if shown else ():
             self._say(f"! {known}")
+
+    def _tell_missed(self, log: CommandLog) -> None:
+        """What was begun before the gap does not go on after it."""
+        if log.missed_bytes:
+            if rest := self.rests.pop(label(log), ""):
+                self._show(label(log), [rest])
+            where = f"rank {log.rank} on {log.host}"
+            self.s.note(
+                clean(f"{where}: {log.missed_bytes} bytes of {log.command} are left out: its host keeps no more")
+            )
 
     def _end(self, rank: int) -> None:
         """Nothing more comes: what has no line break is its last line."""

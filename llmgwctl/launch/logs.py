@@ -28,7 +28,8 @@ class CommandLog:
     host: str
     command: str = ""
     text: str = ""
-    total_bytes: int = 0
+    total_bytes: int = 0  # that the command has printed, up to the end of the text
+    missed_bytes: int = 0  # that came before the text and are not kept any more
     why: str = ""
     since: str = ""  # by its host's clock, the moment from which lines were asked for
     gone: bool = False  # its shard is not on the host any more
@@ -61,13 +62,19 @@ def _dated(logs: Sequence[CommandLog]) -> list[CommandLog]:
 async def fetch_more(
     targets: Sequence[Target], transport: Transport, seen: Mapping[tuple[int, str], Mapping[str, int]]
 ) -> tuple[CommandLog, ...]:
-    """What has come since `seen`: (rank, host) -> command -> bytes that were there."""
+    """What has come since `seen`: (rank, host) -> command -> total_bytes of what was read. One answer brings MORE_BYTES
+    of a command at most: whether there may be more says `cut`."""
 
     def known(t: Target) -> list[str]:
         return [word for name, size in seen.get((t.rank, t.host.name), {}).items() for word in (name, str(size))]
 
     found = await asyncio.gather(*(_fetch(t, transport, "after", str(MORE_BYTES), *known(t)) for t in targets))
     return tuple(log for logs in found for log in logs)
+
+
+def cut(log: CommandLog) -> bool:
+    """Whether an answer may have ended at its limit: a character takes four bytes at most."""
+    return len(log.text) >= MORE_BYTES // 4
 
 
 async def matching_lines(
@@ -89,16 +96,17 @@ async def _fetch(t: Target, transport: Transport, verb: str, *args: str) -> list
     return [CommandLog(t.rank, t.host.name, *part) for part in split(said.stdout, nonce)]
 
 
-def split(text: str, nonce: str) -> list[tuple[str, str, int]]:
-    """(command, text, bytes kept on the host) for each part; nothing that a log holds can imitate our secret line.
+def split(text: str, nonce: str) -> list[tuple[str, str, int, int]]:
+    """(command, text, bytes up to its end, bytes missed before it) for each part.
 
-    A host may say any name: it becomes part of a file's name here.
+    Nothing that a log holds can imitate our secret line. A host may say any name: part of a file's name here.
     """
     parts = []
     for part in text.split(f"\n{nonce} ", MAX_PARTS + 1)[1 : MAX_PARTS + 1]:
         head, _, body = part.partition("\n")
-        name, _, size = head.partition(" ")
-        parts.append((name if NAME.fullmatch(name) else "unnamed", body, whole(size.strip()) or 0))
+        name, size, missed = (*head.split(), "", "", "")[:3]
+        command = name if NAME.fullmatch(name) else "unnamed"
+        parts.append((command, body, whole(size) or 0, whole(missed) or 0))
     return parts
 
 

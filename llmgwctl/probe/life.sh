@@ -99,7 +99,7 @@ shard() {
         show "$1/$file" 65536
     done
     [ ! -e "$1/stopping" ] || echo stopping
-    echo "log $(cat "$1"/cmd.*/log "$1"/cmd.*/log.old "$1"/cmd.*/log.new 2>/dev/null | wc -c)"
+    echo "log $(cat "$1"/cmd.*/log "$1"/cmd.*/log.[1-9]* 2>/dev/null | wc -c)"
 }
 
 # A host, or GPUs of it, that an operator of any account keeps out.

@@ -150,21 +150,24 @@ run_command() {
     exec "$shell" ./command.sh "$1" argv
 }
 
-# The first part stays, of the rest the newest; with a full disk the engine runs on and its words are lost.
+# The first part stays, of the rest the two newest (log.1, log.2 and so on); with a full disk the engine runs on and its
+# words are lost.
 keep_log() {
     unbuffered=''
     if command -v stdbuf >/dev/null; then unbuffered='stdbuf -o0'; fi
-    part=$1
+    part=$1 number=0
     while :; do
         # shellcheck disable=SC2086 # two words, or none
         if $unbuffered head -c "$log_bytes" >"$part"; then
             [ "$(wc -c <"$part")" -ge "$log_bytes" ] || return 0 # the last writer has closed it
-            if [ "$part" = "$1.new" ]; then mv "$1.new" "$1.old"; fi
+            number=$((number + 1))
+            [ "$number" -lt 3 ] || rm -f "$1.$((number - 2))"
         else
             timeout 10 cat >/dev/null
             [ $? = 124 ] || return 0
+            [ "$number" -gt 0 ] || number=1
         fi
-        part=$1.new
+        part=$1.$number
     done
 }
 
