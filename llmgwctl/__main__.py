@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from llmgwctl.cli import main
+from llmgwctl.cli import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

@@ -13,10 +13,16 @@ FAILED = 1
 SELDOM = 200_000  # objects between two looks for garbage: of what is loaded, and of facts, next to nothing ever is
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point. Errors raised on purpose become one sentence on stderr; tracebacks only with LLMGWCTL_DEBUG=1."""
-    before = gc.get_threshold()
+def program() -> int:
+    """Entry point of a process of its own, which need not look for garbage in what is about to end with it."""
     gc.set_threshold(SELDOM)
+    code = main()
+    gc.freeze()
+    return code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command. Errors raised on purpose become one sentence on stderr; tracebacks only with LLMGWCTL_DEBUG=1."""
     try:
         code = _run(argv)
     except KeyboardInterrupt:  # while this program was still being loaded, too
@@ -29,7 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _said(*_sentence(e))
     from llmgwctl.cli.streams import flush
 
-    gc.set_threshold(*before)
     _forget_ctrl_c()
     return flush() or code
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from llmgwctl.probe.base import Output, Section
@@ -59,6 +60,7 @@ def payload(sections: Sequence[Section]) -> bytes:
     return b"".join(_asked(s) for s in sections)
 
 
+@lru_cache(maxsize=256)  # all hosts are asked the same
 def _asked(section: Section) -> bytes:
     words = [section.after or "-", section.after_says or "-", section.unless or "-"]
     if not NAME.fullmatch(section.name) or any(re.search(r"\s", w) for w in words):
