@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from llmgwctl.cli import preflight
+from llmgwctl.cli.around import as_json, left_out, planned_around
 from llmgwctl.cli.common import Asked, Session, finish, look, out, out_json, session
 from llmgwctl.cli.job import Job, Wanted, job_of, plan_for
 from llmgwctl.cli.life import find, ours, tell_stopped, tell_unseen
@@ -219,7 +220,7 @@ class _Work:
         if ready is None or not await self._remove(report, snapshot, r, "its profile has changed"):
             return
         if self.dry_run:
-            self._would_place(report, ready[0])
+            self._would_place(report, ready[1])
         else:
             await self._place(report, (r.id,))
 
@@ -230,7 +231,7 @@ class _Work:
         ready = await self._planned(report, job, snapshot)
         if ready is None:
             return
-        made, checked = ready
+        job, made, checked = ready
         if self.dry_run:
             self._would_place(report, made)
             return
@@ -238,29 +239,33 @@ class _Work:
             self.s.note(f"! {clean(warning)}")
         bringing = await start_all(replace(job, guard=self._guard), made, snapshot, checked.builds)
         await begun_rows(job, bringing)
-        report.did("place", made.replicas[0].id, f"on {_where(made)}: started, and the next run says whether it serves")
+        why = f"on {_where(made)}: started, and the next run says whether it serves"
+        report.did("place", made.replicas[0].id, why, **as_json(job))
 
     async def _planned(
         self, report: Report, job: Job, snapshot: Snapshot, *, spared: str = ""
-    ) -> tuple[Plan, preflight.Checked] | None:
+    ) -> tuple[Job, Plan, preflight.Checked] | None:
         """A plan that its hosts can carry (a dry run does not ask them), or the reasons in the report. `spared`: what
         is said then of what runs already."""
-        made = plan_for(job, snapshot)
+        checked: preflight.Checked | None = preflight.Checked({})
+        if self.dry_run:
+            made = plan_for(job, snapshot)
+        else:
+            job, made, checked = await planned_around(job, snapshot)
         end = f"; {spared}" if spared else ""
-        if not made.replicas:
+        if checked is None or not made.replicas:
             why = f"{made.why_not} (`llmgwctl plan {self.profile.name}` says why, host by host){end}"
             report.did("place", why=why, done=False, code=NO_PLACEMENT)
             return None
-        checked = preflight.Checked({})
-        if not self.dry_run:
-            checked = await preflight.check(self.s, made, self.profile, job.engine, snapshot)
         try:
             checked.refuse()
         except LlmgwError as e:
-            told = refusal.document(checked.report)
+            for words in left_out(job):
+                self.s.note(f"! {clean(words)}")
+            told = refusal.document(checked.report) | as_json(job)
             report.did("place", made.replicas[0].id, f"{e}{end}", done=False, code=e.exit_code, **told)
             return None
-        return made, checked
+        return job, made, checked
 
     def _would_place(self, report: Report, made: Plan) -> None:
         report.did("place", made.replicas[0].id, f"on {_where(made)}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import getpass
 import os
 import platform
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from llmgwctl.cli.common import Session
@@ -44,6 +44,7 @@ class Job:
     engine: Engine
     api_key: str
     operator: Operator
+    around: Mapping[str, str] = field(default_factory=dict)  # hosts that refused an earlier plan of this run, with why
     guard: Callable[[set[str]], Awaitable[None]] | None = None  # asked, with our launches, before a claim is used
 
     @property
@@ -61,7 +62,7 @@ def job_of(s: Session, wanted: Wanted) -> Job:
 
 def plan_for(job: Job, snapshot: Snapshot) -> Plan:
     fmap, ports = job.session.map(snapshot), job.engine.ports(job.profile)
-    return make_plan(fmap, snapshot, job.profile, ports, job.count, names=job.wanted.ids)
+    return make_plan(fmap, snapshot, job.profile, ports, job.count, names=job.wanted.ids, around=job.around)
 
 
 def operator() -> Operator:

@@ -52,8 +52,10 @@ def place(
 
     Example: llmgwctl place deepseek-r1 --timeout 900
 
-    When a shard dies or it does not serve in time, everything is stopped again and the last words of every rank are
-    saved. Ctrl-C rolls back while it is being started; while waiting it leaves the replica running (exit code 3).
+    Hosts that cannot carry it (a finding of the doctor that blocks, no engine, no model) are left out, which is said,
+    and others taken. When a shard dies or it does not serve in time, everything is stopped again and the last words of
+    every rank are saved. Ctrl-C rolls back while it is being started; while waiting it leaves the replica running
+    (exit code 3).
     """
     from llmgwctl.cli.job import Wanted
     from llmgwctl.cli.placing import bring_up

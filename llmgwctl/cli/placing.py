@@ -13,6 +13,7 @@ from secrets import token_hex
 import typer
 
 from llmgwctl.cli import preflight
+from llmgwctl.cli.around import as_json, left_out, planned_around
 from llmgwctl.cli.common import Asked, look, note, out, out_json, progress, session
 from llmgwctl.cli.job import Job, Wanted, job_of, plan_for
 from llmgwctl.cli.planning import NO_PLACEMENT, document, launched, warned
@@ -47,10 +48,11 @@ async def bring_up(asked: Asked, wanted: Wanted) -> None:
     async with session(asked) as s:
         job = job_of(s, wanted)
         profile = job.profile
-        made, bringing = await _begun(job)
+        job, made, bringing = await _begun(job)
         rows = await (_served(job, made, bringing) if wanted.wait else begun_rows(job, bringing))
         if asked.json:
-            out_json({"schema": "llmgwctl.place/v1", "profile": profile.name, "tier": made.tier, "replicas": rows})
+            told = {"schema": "llmgwctl.place/v1", "profile": profile.name, "tier": made.tier, "replicas": rows}
+            out_json({**told, **as_json(job)})
         else:
             out(render.placed(rows, look()))
 
@@ -58,14 +60,14 @@ async def bring_up(asked: Asked, wanted: Wanted) -> None:
 # --- plan, claim, start ---------------------------------------------------------------------------------------------
 
 
-async def _begun(job: Job) -> tuple[Plan, list[Place]]:
+async def _begun(job: Job) -> tuple[Job, Plan, list[Place]]:
     """Everything started, all replicas or none. A lost race, or facts that changed, mean reading and planning again."""
     for attempt in range(1, ATTEMPTS + 1):
         snapshot = await job.session.collect(extra=neighbours(job.profile))
-        made, checked = await planned(job, snapshot)
-        _tell(job, made, checked)
+        ready, made, checked = await planned(job, snapshot)
+        _tell(ready, made, checked)
         try:
-            return made, await start_all(job, made, snapshot, checked.builds)
+            return ready, made, await start_all(ready, made, snapshot, checked.builds)
         except (ClaimHeld, PlanChanged) as e:
             job.session.note(f"{clean(str(e))}: reading again")
             if attempt == ATTEMPTS:
@@ -73,16 +75,15 @@ async def _begun(job: Job) -> tuple[Plan, list[Place]]:
     raise AssertionError("unreachable")
 
 
-async def planned(job: Job, snapshot: Snapshot, *, spared: str = "") -> tuple[Plan, preflight.Checked]:
+async def planned(job: Job, snapshot: Snapshot, *, spared: str = "") -> tuple[Job, Plan, preflight.Checked]:
     """A plan that its hosts can carry, and what they said; else it ends here, with the reasons. `spared`: what is said
     then of what runs already."""
     s = job.session
-    made = plan_for(job, snapshot)
-    checked = await preflight.check(s, made, job.profile, job.engine, snapshot) if made.replicas else None
+    job, made, checked = await planned_around(job, snapshot)
     if checked is not None and not checked.refused:
-        return made, checked
-    if spared:
-        s.note(spared)
+        return job, made, checked
+    for words in (*(f"! {clean(x)}" for x in left_out(job)), *([spared] if spared else [])):
+        s.note(words)
     if s.asked.json:
         refused, launches = (
             (warned(made, checked), _launches(job, made, checked)) if checked is not None else (made, {})

@@ -84,21 +84,20 @@ Planned = tuple["Plan", "Launches", "tuple[Host, ...]", "Checked | None"]
 
 async def _planned(asked: Asked, name: str, replicas: int | None) -> Planned:
     """Read the hosts, map them, place the profile, look at what it would meet there, translate it for its engine."""
-    from llmgwctl.cli import preflight
-    from llmgwctl.cli.fleet import mapped
+    from llmgwctl.cli.around import planned_around
+    from llmgwctl.cli.job import Job, Wanted, operator
     from llmgwctl.cli.reading import neighbours
     from llmgwctl.engines import engine_of
-    from llmgwctl.placement import plan as place
 
     async with session(asked) as s:
         wanted = s.inventory.profile(name)
         engine = engine_of(wanted.engine)
         refuse_problems(wanted, engine, s.inventory)
         snapshot = await s.collect(extra=neighbours(wanted))
-        made = place(mapped(s, snapshot), snapshot, wanted, engine.ports(wanted), replicas or wanted.replicas or 1)
-        if not made.replicas:
+        job = Job(s, Wanted(name, replicas), wanted, engine, "", operator())
+        _, made, checked = await planned_around(job, snapshot)
+        if checked is None:
             return made, {}, s.hosts, None
-        checked = await preflight.check(s, made, wanted, engine, snapshot)
     launches: Launches = {}
     for replica in made.replicas:
         launches = {**launches, **launched(replica, wanted, engine, checked.builds)}

@@ -31,6 +31,7 @@ from llmgwctl.render.fold import fold
 
 LIMIT_S = 20
 CONFIG_BYTES = 1 << 20
+OF_HOSTS = ("LG911", "LG912", "LG913")  # of a replica, and of single hosts all the same: ports, interface, model
 CONFIG, IMAGE = "model-config", "image"
 
 Outputs = Mapping[str, Output]
@@ -58,6 +59,15 @@ class Checked:
     @property
     def refused(self) -> bool:
         return bool(self.problems)
+
+    def by_host(self) -> dict[str, str]:
+        """Hosts that are why it is refused, each with its reason; none where other hosts would not mend all of it."""
+        findings = self.report.findings
+        elsewhere = all(f.check.scope == "host" or f.id in OF_HOSTS for f in findings)
+        if self.profile or not elsewhere or not all(p.hosts for p in self.hosts):
+            return {}
+        found = {h: p.what for p in reversed(self.hosts) for h in p.hosts}
+        return found | {h: refusal.of_host(f) for f in reversed(findings) for h in f.hosts}
 
     def refuse(self) -> None:
         """A wrong profile is the inventory's fault; hosts that cannot run it are no place for it."""

@@ -87,10 +87,11 @@ class ShardContext:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a profile cannot run like this, with the way out."""
+    """Why a profile cannot run like this, with the way out. `hosts`: those alone are why, another might do."""
 
     what: str
     remedy: str = ""
+    hosts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.what}: {self.remedy}" if self.remedy else self.what

@@ -65,13 +65,11 @@ def on_hosts(profile: Profile, digests: Mapping[str, str | None]) -> Iterable[Pr
         return
     for host, digest in digests.items():
         if digest is None:
-            yield Problem(
-                f"profile {profile.name}: no {box.runtime} on {host}", "install it, or a profile without container"
-            )
+            what, remedy = f"no {box.runtime} on {host}", "install it, or a profile without container"
+            yield Problem(f"profile {profile.name}: {what}", remedy, (host,))
         elif not digest:
-            yield Problem(
-                f"profile {profile.name}: no image {box.image} on {host}", "pull it there before, on all hosts"
-            )
+            what, remedy = f"no image {box.image} on {host}", "pull it there before, on all hosts"
+            yield Problem(f"profile {profile.name}: {what}", remedy, (host,))
     if len(set(digests.values()) - {None, ""}) > 1:
         told = ", ".join(f"{h}: {d}" for h, d in digests.items() if d)
         yield Problem(

@@ -31,4 +31,5 @@ def check(profile: Profile, gpus: Sequence[Gpu], weights_bytes: int, host: str =
             where = f" of {host}" if host else ""
             has = f"profile {profile.name}: {label(g)}{where} has {free} MiB free"
             what = f"{has}, and the weights alone take about {need} MiB"
-            yield Problem(f"{what} of it (an estimate from the size of the files)", "more GPUs, or a smaller model")
+            estimate = f"{what} of it (an estimate from the size of the files)"
+            yield Problem(estimate, "more GPUs, or a smaller model", (host,) if host else ())

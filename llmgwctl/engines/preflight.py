@@ -143,9 +143,10 @@ def _engines(profile: Profile, engine: Engine, seen: Mapping[str, Seen]) -> Iter
 def _missing(profile: Profile, engine: Engine, hosts: Sequence[str], words: str) -> Problem:
     if engine.needs_build:
         what = f"profile {profile.name}: {engine.name} is missing on {', '.join(hosts)} ({words})"
-        return Problem(what, f"install it there, or say where it is: path in [engines.{engine.name}]")
+        remedy = f"install it there, or say where it is: path in [engines.{engine.name}]"
+        return Problem(what, remedy, tuple(hosts))
     have = "has none" if len(hosts) == 1 else "have none"
-    return _runs_on(profile, engine, f"{', '.join(hosts)} {have} ({words})")
+    return _runs_on(profile, engine, hosts, f"{have} ({words})")
 
 
 def _too_old(profile: Profile, engine: Engine, installed: Mapping[str, Installed]) -> Iterable[Problem]:
@@ -155,16 +156,18 @@ def _too_old(profile: Profile, engine: Engine, installed: Mapping[str, Installed
         if engine.version is not None and older(version, engine.version.least):
             old.setdefault(version, []).append(host)
     for version, hosts in old.items():
-        yield _runs_on(profile, engine, f"{', '.join(hosts)} {'has' if len(hosts) == 1 else 'have'} {version}")
+        yield _runs_on(profile, engine, hosts, f"{'has' if len(hosts) == 1 else 'have'} {version}")
 
 
-def _runs_on(profile: Profile, engine: Engine, told: str) -> Problem:
+def _runs_on(profile: Profile, engine: Engine, hosts: Sequence[str], told: str) -> Problem:
     """Against what an engine that takes no build runs on: there is no path that could name another one."""
     least = engine.version.least if engine.version is not None else ""
+    needs = f"profile {profile.name}: {engine.name} needs {main_name(engine)} {least} or newer"
     return Problem(
-        f"profile {profile.name}: {engine.name} needs {main_name(engine)} {least} or newer, and {told}",
+        f"{needs}, and {', '.join(hosts)} {told}",
         f"install one there and let PATH find it first (the file in `source` of [engines.{engine.name}] may set PATH); "
         f"{engine.name} itself takes no build, it is sent along",
+        tuple(hosts),
     )
 
 
@@ -177,7 +180,8 @@ def _ray(profile: Profile, seen: Mapping[str, Seen], builds: Mapping[str, Build]
     ]
     if without:
         what = f"profile {profile.name}: Ray is missing on {', '.join(without)}, and distributed is ray"
-        yield Problem(what, "vLLM has not brought it since 0.18: pip install ray, or distributed = 'mp'")
+        remedy = "vLLM has not brought it since 0.18: pip install ray, or distributed = 'mp'"
+        yield Problem(what, remedy, tuple(without))
 
 
 def hidden(seen: Mapping[str, Seen], ours: Mapping[str, Iterable[str]]) -> Iterable[str]:

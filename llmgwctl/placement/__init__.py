@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from llmgwctl.model.errors import NoPlacement
@@ -40,12 +40,14 @@ def plan(
     count: int = 1,
     *,
     names: Sequence[str] = (),
+    around: Mapping[str, str] | None = None,
 ) -> Plan:
     """`count` replicas of a profile, all or nothing. `port_names`: the ports that its engine needs besides "http".
 
-    `names`: what the replicas are to be called, where these names are free.
+    `names`: what the replicas are to be called, where these names are free. `around`: hosts that cannot carry any shard
+    for a reason that is not in the snapshot, each with it.
     """
-    fleet = Fleet.of(profile, fmap, snapshot)
+    fleet = Fleet.of(profile, fmap, snapshot, around)
     ids = _free_ids(profile.name, snapshot, names)
     replicas: list[ReplicaPlan] = []
     tried: dict[Tier, Tried] = {}

@@ -28,12 +28,13 @@ class Fleet:
     facts: dict[str, HostFacts]
     taken: dict[str, set[str]] = field(default_factory=dict)  # host -> GPU uuids planned in this run
     ports: dict[str, set[int]] = field(default_factory=dict)  # host -> ports of shards there
+    around: Mapping[str, str] = field(default_factory=dict)  # hosts that are left out beforehand, with why
     _views: dict[str, ImexView] = field(default_factory=dict)
     _unfit: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @staticmethod
-    def of(profile: Profile, fmap: FabricMap, snapshot: Snapshot) -> Fleet:
-        fleet = Fleet(profile, fmap, {f.host.name: f for f in snapshot.hosts})
+    def of(profile: Profile, fmap: FabricMap, snapshot: Snapshot, around: Mapping[str, str] | None = None) -> Fleet:
+        fleet = Fleet(profile, fmap, {f.host.name: f for f in snapshot.hosts}, around=around or {})
         for name, facts in fleet.facts.items():
             fleet.ports[name] = ports_in_use(facts)
         return fleet
@@ -96,7 +97,7 @@ def _unfit(fleet: Fleet, facts: HostFacts) -> list[str]:
     profile, name = fleet.profile, facts.host.name
     if facts.host.pool != profile.pool:
         return [f"in pool {facts.host.pool}, the profile asks for {profile.pool}"]
-    hard = list(fleet.kept_out(name, "single-host"))
+    hard = [*fleet.kept_out(name, "single-host"), *([fleet.around[name]] if name in fleet.around else [])]
     if hard:
         return hard
     if facts.life.broken:

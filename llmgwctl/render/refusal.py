@@ -13,6 +13,11 @@ def refusals(report: Report) -> tuple[str, ...]:
     return tuple(f"{_head(f)}: {f.action}{by(f)}" for f in report.findings)
 
 
+def of_host(finding: Finding) -> str:
+    """Beside the name of its host."""
+    return f"{finding.id}: {finding.check.title}: {value(finding)}"
+
+
 def set_aside(report: Report) -> tuple[str, ...]:
     """What would have refused, had the operator not said otherwise."""
     return tuple(f"set aside by the inventory, {f.suppressed}: {_head(f)}" for f in report.suppressed)
