@@ -58,6 +58,12 @@ def test_metrics_load_what_metrics_need():
     assert not {f"llmgwctl.cli.{m}" for m in MODULES if m not in ("pages", "fleet")} & modules
 
 
+def test_json_needs_nothing_of_the_terminal():
+    modules = loaded("nvlink", "--json", "--from", "tests/racks/whole/hosts", "-q")
+    assert "llmgwctl.render.json" in modules
+    assert not {m for m in modules if m.startswith(("rich", "jinja2", "prometheus_client", "asyncssh"))}
+
+
 def test_each_module_has_the_commands_that_it_is_said_to_have():
     """Otherwise a command would be found by --help alone."""
     for module, names in MODULES.items():

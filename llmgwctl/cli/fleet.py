@@ -204,8 +204,6 @@ def nvlink(
 
 async def _nvlink(asked: Asked, html: Path | None, *, every_tray: bool) -> None:
     from llmgwctl.probe import PROBES
-    from llmgwctl.render import json as documents
-    from llmgwctl.render import rack
 
     async with session(asked) as s:
         snapshot = await s.collect(probes=PROBES if html is not None else None)
@@ -215,8 +213,12 @@ async def _nvlink(asked: Asked, html: Path | None, *, every_tray: bool) -> None:
 
         write_rack_page(s, html, fmap, snapshot)
     elif asked.json:
+        from llmgwctl.render import json as documents
+
         out_json(documents.nvlink(fmap, snapshot))
     else:
+        from llmgwctl.render import rack
+
         out(rack.racks(fmap, snapshot, look(), every_tray=every_tray or asked.verbose))
     finish(unsure(s, fmap))
 
@@ -236,7 +238,7 @@ def mapped(s: Session, snapshot: Snapshot) -> FabricMap:
 def unsure(s: Session, fmap: FabricMap) -> int:
     """Exit code 3 when something about a host could not be told; which, is said on stderr."""
     from llmgwctl.render.fold import fold
-    from llmgwctl.render.text import clean
+    from llmgwctl.render.letters import clean
     from llmgwctl.render.words import condensed, together
 
     unknown = fmap.could_not_tell
