@@ -86,6 +86,10 @@ def test_a_product_without_a_floor_is_not_judged():
     assert any("700 GB/s; no floor is known" in u.why for u in report.unknown)
 
 
+ONE_EACH = {T[0]: range(1), T[1]: range(1, 2)}
+TWO_EACH = {T[0]: range(2), T[1]: range(2, 4)}
+
+
 def line(**told) -> str:
     return f"{MARK}{json.dumps(told)}\n"
 
@@ -94,11 +98,29 @@ def test_what_the_ranks_said_is_read_from_strangers():
     """The slowest rank counts; wrong values add up; a rank that says nothing, or nonsense, is no result."""
     blank = Across("nvlink", T[:2], world=2)
     good = {T[0]: line(rank=0, bus_gbps=500.5, wrong=0), T[1]: f"noise\n{line(rank=1, bus_gbps=480, wrong=2)}more"}
-    made = read(blank, MARK, good)
+    made = read(blank, MARK, good, ONE_EACH)
     assert (made.bus_gbps, made.wrong, made.failed) == (480.0, 2, "")
     odd = ({"bus_gbps": "fast", "wrong": 0}, {"bus_gbps": -1, "wrong": 0}, {"bus_gbps": 9.0}, {"rank": 0, "wrong": 0})
     for other in ("", f"{MARK}[1]\n", MARK + "{" * 3000, *(line(**({"rank": 1} | d)) for d in odd)):
-        assert read(blank, MARK, good | {T[1]: other}).failed.startswith("1 of 2 ranks ended without a result")
+        assert read(blank, MARK, good | {T[1]: other}, ONE_EACH).failed.startswith(
+            "1 of 2 ranks ended without a result"
+        )
+
+
+def test_a_host_speaks_for_its_own_ranks_alone():
+    """Whatever it prints: a host that says nothing has no result, and no number breaks the report."""
+    blank, ranks = Across("nvlink", T[:2], world=4), TWO_EACH
+    for claimed in ((0, 1, 2, 3), (2, 3, 4, 5), (True, 0.0, 2, 3), (-1, 10**30, 2, 3)):
+        liar = {T[0]: "boom\n", T[1]: "".join(line(rank=r, bus_gbps=500.0, wrong=0) for r in claimed)}
+        assert read(blank, MARK, liar, ranks).failed.startswith("2 of 4 ranks ended without a result"), claimed
+    huge = "".join(f'{MARK}{{"rank": {r}, "bus_gbps": 500.0, "wrong": {"9" * 4300}}}\n' for r in (0, 1))
+    told = {T[0]: huge, T[1]: "".join(line(rank=r, bus_gbps=500.0, wrong=0) for r in (2, 3))}
+    assert read(blank, MARK, told, ranks).failed.startswith("2 of 4 ranks")
+    for odd in ("x" * 60_000, [[[[]]]] * 9000, 10**4000, None, 2, True):
+        told = {T[0]: line(rank=odd, failed=odd, why=odd)}
+        made = read(blank, MARK, told, ranks)
+        assert made.failed.startswith(f"{T[0]}, in ")
+        assert len(made.failed) < 400
 
 
 def test_a_failure_names_its_rank_and_nccls_own_reason():
@@ -109,13 +131,16 @@ def test_a_failure_names_its_rank_and_nccls_own_reason():
         T[0]: line(rank=0, failed="time", why="not done within 120 s"),
         T[1]: warned + line(rank=1, failed="reduce", why="DistBackendError: NCCL error"),
     }
-    made = read(blank, MARK, failed)
+    made = read(blank, MARK, failed, ONE_EACH)
     assert made.failed.startswith(
         f"{T[1]}, rank 1, in reduce: DistBackendError: NCCL error (NCCL: MNNVL (cliqueSize 8)"
     )
-    missing = read(blank, MARK, failed | {T[0]: line(rank=0, failed="import", why="No module named 'torch'")})
+    unmet = {T[1]: line(rank=1, failed="rendezvous", why="timeout")}
+    missing = read(blank, MARK, unmet | {T[0]: line(rank=0, failed="import", why="No module named 'torch'")}, ONE_EACH)
+    sick = failed | {T[0]: line(rank=0, failed="import", why="No module named 'torch'")}
+    assert read(blank, MARK, sick, ONE_EACH).failed.startswith(f"{T[1]}, rank 1, in reduce")  # it met something itself
     waited = {T[0]: line(rank=0, failed="rendezvous", why="timeout"), T[1]: line(rank=1, failed="device", why="802")}
-    assert read(blank, MARK, waited).failed.startswith(f"{T[1]}, rank 1, in device: 802")
+    assert read(blank, MARK, waited, ONE_EACH).failed.startswith(f"{T[1]}, rank 1, in device: 802")
     assert (missing.failed, missing.absent, missing.untold) == ("", True, f"{T[0]}: No module named 'torch'")
 
 
@@ -293,7 +318,7 @@ def test_a_real_torch_reduces_over_two_hosts():
     hosts = [start(0, port), start(2, port)]
     out = [host.communicate(timeout=120)[0] for host in hosts]
     assert [host.returncode for host in hosts] == [0, 0]
-    made = read(Across("scale-out", T[:2], world=4), MARK, dict(zip(T, out, strict=False)))
+    made = read(Across("scale-out", T[:2], world=4), MARK, dict(zip(T, out, strict=False)), TWO_EACH)
     assert (made.failed, made.wrong) == ("", 0)
     assert made.bus_gbps > 0
 
@@ -304,5 +329,5 @@ def test_a_real_torch_without_its_peers_ends_by_itself():
     host = start(0, free_port(), "--seconds", "4")
     out = host.communicate(timeout=60)[0]
     assert host.returncode == 1
-    made = read(Across("scale-out", T[:1], world=4), MARK, {T[0]: out})
+    made = read(Across("scale-out", T[:1], world=4), MARK, {T[0]: out}, TWO_EACH)
     assert "not done within 4 s" in made.failed

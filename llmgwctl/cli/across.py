@@ -87,6 +87,8 @@ def groups_of(path: Path, fmap: FabricMap, chosen: Sequence[HostFacts]) -> tuple
 
 async def _tested(s: Session, snapshot: Snapshot, group: Group, step: Callable[[str], None]) -> Across:
     """Placed, started, heard, ended. What keeps it from being placed keeps it from being told."""
+    from llmgwctl.engines.all_reduce import ranks_of
+
     ready = _ready(s, snapshot, group)
     if isinstance(ready, Across):
         return ready
@@ -95,7 +97,7 @@ async def _tested(s: Session, snapshot: Snapshot, group: Group, step: Callable[[
     rails = min(_rails(f, ready.replica) for f in group.hosts)
     test = Across(group.path, group.names, world=world, rails_gbps=rails)
     try:
-        return await _run(s, place, test)
+        return await _run(s, place, test, ranks_of(ready.replica))
     except LlmgwError as e:
         return replace(test, untold=str(e).splitlines()[0])
     finally:
@@ -148,7 +150,7 @@ def _rails(facts: HostFacts, replica: ReplicaPlan) -> float:
     return sum(ports.get(name, 0) for name in used) / 8
 
 
-async def _run(s: Session, place: Place, test: Across) -> Across:
+async def _run(s: Session, place: Place, test: Across, ranks: Mapping[str, range]) -> Across:
     """Claimed first, looked at again, then started: no GPU that somebody took in between is touched."""
     from llmgwctl.doctor.across import read
     from llmgwctl.engines.all_reduce import MARK
@@ -164,7 +166,7 @@ async def _run(s: Session, place: Place, test: Across) -> Across:
     if lost := next((x for x in logs if x.why), None):
         return replace(test, untold=f"{lost.host}: its log could not be read: {lost.why}")
     said = {name: "\n".join(x.text for x in logs if x.host == name) for name in test.hosts}
-    made = read(test, MARK, said)
+    made = read(test, MARK, said, ranks)
     used = proof((line for text in said.values() for line in text.split("\n")), test.world)
     short = short_of(test.path, used) if used.kind != "not proved" else ""
     return replace(made, other=short)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from llmgwctl.doctor.base import Across, Answer, Check, Found, Unknown, View
 from llmgwctl.doctor.deep import FLOORS_GBPS
@@ -16,29 +16,33 @@ NOT_THERE = "import"  # the stage in which nothing of the hosts' hardware was to
 WAITED = ("rendezvous", "time")  # stages in which a rank fails because another one has
 RAILS_SHARE = 0.5  # of what the adapters carry; a whole fabric reaches nine tenths of it
 MOST_GBPS = 1e5
+MOST_VALUES = 10**12
 MAX_LINES = 200_000
 
 
-def read(test: Across, mark: str, said: Mapping[str, str]) -> Across:
-    """What the ranks printed (by host): how fast the slowest was and what was wrong, or where the first one failed."""
+def read(test: Across, mark: str, said: Mapping[str, str], ranks: Mapping[str, range]) -> Across:
+    """What the ranks printed (by host): how fast the slowest was and what was wrong, or where the first one failed.
+
+    `ranks`: those of each host. A host speaks for its own alone, whatever it prints.
+    """
     lines = {host: text.split("\n")[-MAX_LINES:] for host, text in said.items()}
     told = [(host, d) for host, one in lines.items() for d in _documents(mark, one)]
-    failures = [(host, d) for host, d in told if "failed" in d]
+    failures = [_Failure.of(host, d, ranks[host]) for host, d in told if "failed" in d]
     if failures:
         return _failed(test, failures, lines)
-    results = dict(r for _, d in told if (r := _result(d)) is not None)
+    results = dict(r for host, d in told if (r := _result(d, ranks[host])) is not None)
     if len(results) < test.world:
         warned = _warning(lines)
         return replace(test, failed=f"{test.world - len(results)} of {test.world} ranks ended without a result{warned}")
     return replace(test, bus_gbps=min(s for s, _ in results.values()), wrong=sum(w for _, w in results.values()))
 
 
-def _result(told: Mapping[str, object]) -> tuple[int, tuple[float, int]] | None:
+def _result(told: Mapping[str, object], own: range) -> tuple[int, tuple[float, int]] | None:
     """Rank, GB/s and wrong values; None where one of them is not what it should be."""
     rank, speed, wrong = told.get("rank"), told.get("bus_gbps"), told.get("wrong")
-    if not (isinstance(rank, int) and isinstance(speed, int | float) and isinstance(wrong, int)):
+    if type(rank) is not int or rank not in own or type(wrong) is not int or not isinstance(speed, int | float):
         return None
-    return (rank, (float(speed), wrong)) if 0 < speed < MOST_GBPS and wrong >= 0 else None
+    return (rank, (float(speed), wrong)) if 0 < speed < MOST_GBPS and 0 <= wrong <= MOST_VALUES else None
 
 
 def _documents(mark: str, lines: Iterable[str]) -> Iterator[Mapping[str, object]]:
@@ -47,17 +51,38 @@ def _documents(mark: str, lines: Iterable[str]) -> Iterator[Mapping[str, object]
             yield found
 
 
-def _failed(
-    test: Across, failures: Sequence[tuple[str, Mapping[str, object]]], lines: Mapping[str, Sequence[str]]
-) -> Across:
-    """Without torch nothing was tried; after that a failure is an answer. Who waited for others is not to blame."""
-    missing = [(host, d) for host, d in failures if d.get("failed") == NOT_THERE]
-    if missing:
-        host, said = missing[0]
-        return replace(test, untold=f"{host}: {str(said.get('why'))[:200]}", absent=True)
-    host, said = min(failures, key=lambda f: WAITED.index(w) if (w := f[1].get("failed")) in WAITED else -1)
-    where = f"{host}, rank {said.get('rank')}, in {str(said.get('failed'))[:20]}"
-    return replace(test, failed=f"{where}: {str(said.get('why'))[:160]}{_warning(lines)}")
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """What a host says of one of its ranks that failed. `rank`: None where the host does not say which of its own."""
+
+    host: str
+    rank: int | None
+    stage: str
+    why: str
+
+    @classmethod
+    def of(cls, host: str, told: Mapping[str, object], own: range) -> _Failure:
+        rank, stage, why = told.get("rank"), told.get("failed"), told.get("why")
+        return cls(
+            host,
+            rank if type(rank) is int and rank in own else None,
+            stage[:20] if isinstance(stage, str) else "?",
+            why[:200] if isinstance(why, str) else "it does not say why",
+        )
+
+    @property
+    def graveness(self) -> int:
+        """What a rank met itself, then that nothing was tried, then that it waited for others, who are to blame."""
+        return 2 if self.stage in WAITED else 1 if self.stage == NOT_THERE else 0
+
+
+def _failed(test: Across, failures: Sequence[_Failure], lines: Mapping[str, Sequence[str]]) -> Across:
+    """Without torch nothing was tried; after that a failure is an answer."""
+    first = min(failures, key=lambda f: (f.graveness, f.stage == WAITED[1]))
+    if first.stage == NOT_THERE:
+        return replace(test, untold=f"{first.host}: {first.why}", absent=True)
+    which = "" if first.rank is None else f", rank {first.rank}"
+    return replace(test, failed=f"{first.host}{which}, in {first.stage}: {first.why[:160]}{_warning(lines)}")
 
 
 def _warning(lines: Mapping[str, Sequence[str]]) -> str:

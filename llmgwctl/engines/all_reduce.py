@@ -11,6 +11,7 @@ from importlib.resources import files as package_files
 from llmgwctl.engines import env
 from llmgwctl.engines.base import Build, Command, Engine, ShardContext, Stop
 from llmgwctl.engines.programs import script
+from llmgwctl.model.plan import ReplicaPlan
 
 NAME = "all-reduce"
 RUN, START = "all_reduce_run.py", "all_reduce.sh"
@@ -50,14 +51,22 @@ def program_of(base: Engine, build: Build) -> str:
     return base.version.args(build)[0] if base.version is not None else ""
 
 
+def ranks_of(replica: ReplicaPlan) -> dict[str, range]:
+    """The ranks of each host: one a GPU, in the order of the shards."""
+    found, first = {}, 0
+    for shard in sorted(replica.shards, key=lambda s: s.rank):
+        found[shard.host] = range(first, first + len(shard.gpus))
+        first += len(shard.gpus)
+    return found
+
+
 def _commands(base: Engine, ctx: ShardContext) -> tuple[Command, ...]:
-    shards = ctx.replica.shards
-    first = sum(len(s.gpus) for s in shards if s.rank < ctx.shard.rank)
+    own = ranks_of(ctx.replica)[ctx.shard.host]
     numbers = {
         "--port": ctx.replica.port("master"),
-        "--world": sum(len(s.gpus) for s in shards),
-        "--first": first,
-        "--local": len(ctx.shard.gpus),
+        "--world": sum(len(s.gpus) for s in ctx.replica.shards),
+        "--first": own.start,
+        "--local": len(own),
         "--seconds": SECONDS,
     }
     words = [word for name, value in numbers.items() for word in (name, str(value))]
