@@ -286,6 +286,20 @@ def test_a_hung_nvidia_smi_is_left_alone(host):
     assert said["system"].stdout + said["imex"].stdout == "s\ni\n"
 
 
+BEGAN = "{} (nvidia-smi) D 1 311 311 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 {} 0 0\n"
+
+
+@pytest.mark.parametrize(("began_s", "hangs"), [(940, True), (971, False)])
+def test_a_moment_in_d_state_is_no_hang(host, began_s, hangs):
+    """A first call waits there for another's that sets up the driver; half a minute is what no healthy one needs."""
+    (host.root / "proc/uptime").write_text("1000.50 1.00\n")
+    for pid, began in ((310, 990), (311, began_s)):
+        (host.root / f"proc/{pid}").mkdir()
+        (host.root / f"proc/{pid}/stat").write_text(BEGAN.format(pid, began * 100))
+    said = host.run(sh("smi", "echo fine", lane="gpu"))["smi"]
+    assert (said.state, said.note) == (("skipped", "nvidia-smi (pid 311) hangs in D state") if hangs else ("ran", ""))
+
+
 def test_only_nvidia_smi_in_d_state_counts(host):
     """Another program in D state, and an nvidia-smi that works, are no reason."""
     for pid, stat in ((5, "(kworker) D"), (6, "(nvidia-smi) S"), (7, "(my (nvidia-smi) D 1) S")):
@@ -613,6 +627,17 @@ def test_a_packed_answer_that_breaks_off_is_read_as_far_as_it_goes():
         assert found is not None
         assert plain.startswith(found[:-200])
     assert unpack(b"LLMGWCTL-GZIP another\n\x1f\x8b", NONCE, 9) == b"LLMGWCTL-GZIP another\n\x1f\x8b"
+
+
+def test_a_section_cannot_say_that_the_answer_is_packed():
+    """The nonce stands in our arguments, where other accounts read it, and what they write comes back in a section."""
+    forged = gzip.compress(f"LLMGWCTL-BEGIN {NONCE}\n@ x 0 1 3 0 ran 0 \nlieLLMGWCTL-END {NONCE} 1\n".encode())
+    said = f"operator=LLMGWCTL-GZIP {NONCE}\n".encode() + forged
+    whole = (
+        f"LLMGWCTL-BEGIN {NONCE}\n@ x 0 1 {len(said)} 0 ran 0 \n".encode() + said + b"LLMGWCTL-END " + NONCE.encode()
+    )
+    assert unpack(whole, NONCE, 2**20) == whole
+    assert unpack(b"noise\n" + whole, NONCE, 2**20) == b"noise\n" + whole
 
 
 @given(st.binary(max_size=4000))

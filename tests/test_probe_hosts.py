@@ -74,6 +74,8 @@ def host_tree(root: Path) -> Path:
             "proc/311/stat": "311 (nvidia-smi) D 1 311\n",
             "proc/312/comm": "nvidia-smi\n",
             "proc/312/stat": "312 (nvidia-smi) S 1 312\n",
+            "proc/310/comm": "nvidia-smi\n",
+            "proc/310/stat": "310 (nvidia-smi) D 1 310 310 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 9005500 0 0\n",
             "proc/313/comm": "D) D evil\n",
             "proc/driver/nvidia/version": "NVRM\n",
             "sys/bus/pci/devices/0008:01:00.0/vendor": "0x10de\n",
@@ -87,7 +89,7 @@ def host_tree(root: Path) -> Path:
 
 
 def test_system(shell, tmp_path):
-    """Names from under the prefix, the scheduler, a hung nvidia-smi, and what the gpus probe asks for."""
+    """Names from under the prefix, the scheduler, a hung nvidia-smi (not one that began a moment ago), and the rest."""
     said = run(shell, system.SECTIONS[0], host_tree(tmp_path))
     found = system.PROBE.read({"system": said}).value
     assert (found.node_name, found.boot_id) == ("r1-t01", "0b00b00b-1111-4222-8333-444444444444")

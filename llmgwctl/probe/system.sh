@@ -44,8 +44,20 @@ limits() {
     done <"$table"
 }
 
+# $1: what /proc/PID/stat says behind the name. In D state nobody can wake it, but a moment of that is normal, and so is a
+# first call that waits for another's to set up the driver: it hangs when it began half a minute ago or more. The 20th of
+# these fields is when, in hundredths of a second since the boot.
+hangs() {
+    up=
+    { read -r up _ <"$root/proc/uptime"; } 2>/dev/null
+    up=${up%%.*}
+    # shellcheck disable=SC2086 # the fields are words
+    set -- $1
+    [ "$1" = D ] && [ $((${up:-30} - ${20:-0} / 100)) -ge 30 ]
+}
+
 # One pass over the process table without starting anything. A name says nothing of an account's rights, so it is only
-# reported; nvidia-smi counts when it is in D state, from which nobody can wake it.
+# reported.
 processes() {
     for directory in "$root"/proc/[0-9]*; do
         comm=
@@ -55,7 +67,7 @@ processes() {
         nvidia-smi)
             stat=
             { read -r stat <"$directory/stat"; } 2>/dev/null
-            case ${stat##*) } in D*) echo "stuck nvidia-smi ${directory##*/}" ;; esac
+            if hangs "${stat##*) }"; then echo "stuck nvidia-smi ${directory##*/}"; fi
             ;;
         esac
     done

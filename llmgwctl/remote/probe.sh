@@ -65,16 +65,21 @@ has_lane() {
 
 # --- what keeps nvidia-smi from being started -------------------------------------------------------------------
 
-# Sets `hung` to the pid of an nvidia-smi that is in D state three times in a row: a moment of it is normal.
+# Sets `hung` to the pid of an nvidia-smi in D state that began half a minute ago or more. A moment in D state is normal,
+# and so is a first call that waits there for another's to set up the driver. The 19th field behind the state is when it
+# began, in hundredths of a second since the boot.
 find_hung() {
-    hung=$(cd "$root/proc" && grep -hs '^[0-9]* (nvidia-smi) D ' [0-9]*/stat)
-    hung=${hung%% *}
-    for _ in 1 2; do
-        [ -n "$hung" ] || return 1
-        sleep 1
-        grep -qs "^$hung (nvidia-smi) D " "$root/proc/$hung/stat" || hung=
-    done
-    [ -n "$hung" ]
+    up=
+    { read -r up _ <"$root/proc/uptime"; } 2>/dev/null
+    up=${up%%.*}
+    hung=$(cd "$root/proc" && grep -hs '^[0-9]* (nvidia-smi) D ' [0-9]*/stat | while read -r pid _ _ rest; do
+        # shellcheck disable=SC2086 # the fields are words
+        set -- $rest
+        if [ $((${up:-30} - ${19:-0} / 100)) -ge 30 ]; then echo "$pid" && break; fi
+    done)
+    [ -n "$hung" ] || return 1
+    sleep 1
+    grep -qs "^$hung (nvidia-smi) D " "$root/proc/$hung/stat"
 }
 
 # A directory that is there already wins, so that root and others, who may create in different places, agree.
