@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 async def allow_list(asked: Asked) -> None:
-    """One line a request: SHA-256 and what it is. Hosts with the same builds send the same."""
+    """One line a request, see line_of. Hosts with the same builds send the same."""
     async with session(asked) as s:
         found: dict[str, str] = {}
         for host in s.hosts:
             for what, sections in requests(s.inventory, host):
-                found.setdefault(checksum(sections), what)
-    out("\n".join(f"{digest}  {what}" for digest, what in found.items()))
+                found.setdefault(line_of(sections), what)
+    out("\n".join(f"{line}  {what}" for line, what in found.items()))
 
 
 def requests(inventory: Inventory, host: Host) -> Iterator[tuple[str, tuple[Section, ...]]]:
@@ -43,9 +43,11 @@ def requests(inventory: Inventory, host: Host) -> Iterator[tuple[str, tuple[Sect
         yield what, (*(s for p in probes for s in p.sections), *more)
 
 
-def checksum(sections: Sequence[Section]) -> str:
-    """Of all that goes to the standard input of a host: the framer, and what it is to run."""
+def line_of(sections: Sequence[Section]) -> str:
+    """SHA-256 of all that goes to the standard input of a host, the framer and what it is to run, and the bytes of the
+    framer: cut elsewhere, what is data for it would be a script."""
     from llmgwctl.transport import frames
     from llmgwctl.transport.command import script_bytes
 
-    return hashlib.sha256(script_bytes("probe.sh") + frames.payload(sections)).hexdigest()
+    framer = script_bytes("probe.sh")
+    return f"{hashlib.sha256(framer + frames.payload(sections)).hexdigest()}  {len(framer)}"
