@@ -255,3 +255,10 @@ def test_an_environment_that_proves_nothing_is_not_judged():
     """N02: NCCL_MNNVL_ENABLE=1 neither proves nor breaks anything."""
     _, report = seen(system(environment=(("NCCL_MNNVL_ENABLE", "1"),)))
     assert said(report) == {}
+
+
+def test_a_row_that_is_printed_without_end_is_one_unknown():
+    """The first odd word of a row counts, as everywhere: a host does not fill the report."""
+    odd = tuple(("HW Slowdown", f"word {n}") for n in range(5000))
+    _, report = seen(changed(ONE, gpus=condition(1, strange=odd)))
+    assert ["'word 0'" in u.why for u in report.unknown if "HW Slowdown" in u.why] == [True]

@@ -324,6 +324,13 @@ def test_the_own_name_without_a_resolver(shell, tmp_path):
     assert read() is None
 
 
+def test_an_address_of_the_own_name_is_an_address_and_nothing_else():
+    """Behind the zone of a link-local address anything could stand, at any length."""
+    said = f"name tray-05\nnamed fe80::1%\x1b[2J<b>{'x' * 100_000}\nnamed fe80::1%eth0\nnamed 10.7.0.5%\n"
+    found = resources.PROBE.read({"resources": Output(said)}).value.own_name
+    assert found.addresses == ("fe80::1", "10.7.0.5")
+
+
 def test_a_reboot_that_waits(shell, tmp_path):
     """Where the distribution leaves word of it; no word is no answer."""
     plant(tmp_path, {"proc/sys/kernel/osrelease": "6.8.0\n"})

@@ -32,9 +32,7 @@ def _slowed(view: View) -> Iterator[Answer]:
             rack = facts.host.name in shared
             yield found(facts, *lines, action=RACK if rack else "", who="rack operator" if rack else None)
         elif passing := tuple(_passing(facts)):
-            yield found(
-                facts, *passing, severity="info", action="read again: beside a change of clocks it means nothing"
-            )
+            yield found(facts, *passing, severity="info", action=AGAIN)
         yield from strange(facts, *FORCED, SLOWDOWN)
 
 

@@ -39,8 +39,9 @@ def by_gpu(says: Callable[[Gpu], str | None], *rows: str) -> Callable[[HostFacts
 
 
 def strange(facts: HostFacts, *rows: str) -> Iterator[Unknown]:
+    """The first odd word of each of these rows: a host may print a row as often as it likes."""
     for gpu in facts.gpus.value.gpus if facts.gpus.value else ():
-        for name, text in gpu.condition.strange:
+        for name, text in dict(reversed(gpu.condition.strange)).items():
             if name in rows:
                 why = f"GPU {gpu.index}: nvidia-smi says {text!r} of {name}, a word that is not known here"
                 yield Unknown((facts.host.name,), why)

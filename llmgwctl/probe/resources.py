@@ -64,7 +64,7 @@ def _own_name(found: dict[str, list[str]]) -> OwnName | None:
 
 def _address(text: str) -> str:
     try:
-        return str(ipaddress.ip_address(text.strip()))
+        return str(ipaddress.ip_address(text.strip().partition("%")[0]))  # behind it anything may stand
     except ValueError:
         return ""
 
