@@ -18,6 +18,7 @@ from llmgwctl.model.errors import LlmgwError, UsageError
 MARKER = ".llmgwctl-site"
 EXCHANGE = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS
 AT_FDCWD = -100
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class Busy(LlmgwError):
@@ -25,12 +26,40 @@ class Busy(LlmgwError):
 
 
 def write_file(path: Path, text: str, mode: int = 0o644) -> None:
-    """Written beside and renamed. Readable by others, since it is another account that reads it."""
-    path = path.resolve()
+    """Written beside and renamed. Readable by others, since it is another account that reads it.
+
+    A device or a pipe (/dev/null, /dev/stdout) gets the text; renaming over it would take it away from everybody.
+    """
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        if _is_special(path):
+            _put(path, text)
+        else:
+            _put_in_place(path.resolve(), text, mode)
     except OSError as e:
-        raise UsageError(f"{path}: cannot be written: {e.strerror}") from e
+        raise unwritable(path, e) from e
+
+
+def unwritable(path: Path, e: OSError) -> LlmgwError:
+    """What to raise for it: a path that cannot be is the caller's slip, a disk that is full is not."""
+    kind = LlmgwError if e.errno in FULL else UsageError
+    return kind(f"{path}: cannot be written: {e.strerror}")
+
+
+def _is_special(path: Path) -> bool:
+    try:
+        kind = path.stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(kind) and not stat.S_ISDIR(kind)
+
+
+def _put(path: Path, text: str) -> None:
+    with contextlib.suppress(BrokenPipeError), path.open("w", encoding="utf-8", errors="backslashreplace") as out:
+        out.write(text)
+
+
+def _put_in_place(path: Path, text: str, mode: int) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as out:
             out.write(text)
@@ -39,11 +68,9 @@ def write_file(path: Path, text: str, mode: int = 0o644) -> None:
             os.fsync(out.fileno())
         os.replace(name, path)
         _sync_folder(path.parent)
-    except BaseException as e:
+    except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(name)
-        if isinstance(e, OSError):
-            raise UsageError(f"{path}: cannot be written: {e.strerror}") from e
         raise
 
 
@@ -83,7 +110,7 @@ def _held(lock: Path, path: Path) -> int:
         try:
             handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as e:
-            raise UsageError(f"{lock}: cannot be written: {e.strerror}") from e
+            raise unwritable(lock, e) from e
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as e:
@@ -111,14 +138,23 @@ def write_tree(directory: Path, files: Iterable[tuple[str, str]]) -> int:
     with locked(directory):
         for left in directory.parent.glob(f".{directory.name}.new-*"):  # of a run that was killed
             shutil.rmtree(left, ignore_errors=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{directory.name}.new-", dir=directory.parent))
+        beside = _beside(directory)
         try:
             count = _fill(beside, files)
             os.chmod(beside, _mode(directory, 0o755))
             _swap(beside, directory)
+        except OSError as e:
+            raise unwritable(directory, e) from e
         finally:
             shutil.rmtree(beside, ignore_errors=True)
     return count
+
+
+def _beside(directory: Path) -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix=f".{directory.name}.new-", dir=directory.parent))
+    except OSError as e:
+        raise unwritable(directory, e) from e
 
 
 def _may_replace(directory: Path) -> None:

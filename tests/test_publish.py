@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from llmgwctl import publish
-from llmgwctl.model.errors import UsageError
+from llmgwctl.model.errors import LlmgwError, UsageError
 from llmgwctl.publish import Busy, locked, write_file, write_tree
 
 
@@ -52,8 +53,9 @@ def test_what_was_there_survives_a_failure_at_any_step(tmp_path, monkeypatch, wh
 
     with monkeypatch.context() as m:
         m.setattr(os, where, fails)
-        with pytest.raises(UsageError, match="No space left"):
+        with pytest.raises(LlmgwError, match="No space left") as caught:
             write_file(path, "new")
+    assert caught.value.exit_code == 1, "the command line was right"
     assert path.read_text() == "old"
     assert listed(tmp_path) == ["state.json"]
 
@@ -61,6 +63,51 @@ def test_what_was_there_survives_a_failure_at_any_step(tmp_path, monkeypatch, wh
 def test_a_folder_that_is_not_there_is_said(tmp_path):
     with pytest.raises(UsageError, match="nowhere"):
         write_file(tmp_path / "nowhere" / "x", "")
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_pipe_gets_the_text_and_stays_a_pipe(tmp_path, linked):
+    """So does a device: a page for /dev/null, written by root, must not put a file where /dev/null was."""
+    pipe = path = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    if linked:
+        path = tmp_path / "link"
+        path.symlink_to(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_file(path, "text")
+    assert os.read(reader, 99) == b"text"
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert path.is_symlink() == linked
+
+
+def test_a_device_that_is_full_is_said(tmp_path, monkeypatch):
+    """As /dev/full says it; a pipe in its place, so that wrong code takes nothing away from the machine."""
+
+    def fails(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    os.mkfifo(tmp_path / "full")
+    monkeypatch.setattr(Path, "open", fails)
+    with pytest.raises(LlmgwError, match=r"full: cannot be written: No space left") as caught:
+        write_file(tmp_path / "full", "text")
+    assert caught.value.exit_code == 1
+
+
+def test_a_site_for_which_there_is_no_room_is_said_with_its_folder(tmp_path, monkeypatch):
+    """It is no trouble of stdout; the old site stays, and nothing is left beside it."""
+    write_tree(tmp_path / "site", [("index.html", "old")])
+
+    def fails(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as m:
+        m.setattr(Path, "write_text", fails)
+        with pytest.raises(LlmgwError, match=r"site: cannot be written: No space left") as caught:
+            write_tree(tmp_path / "site", [("index.html", "new")])
+    assert caught.value.exit_code == 1
+    assert (tmp_path / "site/index.html").read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["site"]
 
 
 def test_one_at_a_time(tmp_path):
