@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from doctor_racks import but, changed, condition, fields, gpus, healthy, log, said, seen
+from doctor_racks import but, changed, clocks, condition, fields, gpus, healthy, log, said, seen
 from facts import OTHER_UUID, ib_port, joined, with_cells
 from test_doctor_checks import HGX, ONE, ROCE, T, at_work, many, own_name, settings, slots, system
 
@@ -262,3 +262,10 @@ def test_a_row_that_is_printed_without_end_is_one_unknown():
     odd = tuple(("HW Slowdown", f"word {n}") for n in range(5000))
     _, report = seen(changed(ONE, gpus=condition(1, strange=odd)))
     assert ["'word 0'" in u.why for u in report.unknown if "HW Slowdown" in u.why] == [True]
+
+
+def test_the_first_row_of_a_name_counts():
+    """A later row of the clocks takes back nothing, as with every other row of the report."""
+    rows = (*clocks("HW Thermal Slowdown"), ("HW Thermal Slowdown", False))
+    assert Condition(clock_reasons=rows).slowed_by("HW Thermal Slowdown") is True
+    assert Condition(clock_reasons=rows).slowed_by("no such row") is None

@@ -356,3 +356,26 @@ def test_unreadable_vpd_on_hgx_b200_leaves_the_suspects_out():
     ports = compute_ports(replace(one, hcas=ok((*bridge, *cards))))
     assert [h.name for h, _ in ports.kept] == ["mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7"]
     assert "needs root" in ports.dropped[0][1]
+
+
+class Counted(tuple):
+    """Counts how often it is walked through, from the beginning, by however many."""
+
+    walks = 0
+
+    def __iter__(self):
+        type(self).walks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("product", ["NVIDIA H100", "NVIDIA B200"])
+@pytest.mark.parametrize("virtual", [False, True])
+def test_a_host_that_tells_of_very_many_adapters_costs_no_more_than_they_are(product, virtual):
+    """Each is looked at by itself: never all of them, and never all interfaces, for each."""
+    one = hgx(1, product=product)["h100-001"]
+    many = (replace(roce_hca(r, 1), virtual_function=virtual, system_guid=f"card{r // 8}") for r in range(200))
+    interfaces = (replace(one.network.value.interfaces[0], name=f"other{r}") for r in range(200))
+    told = replace(one, hcas=ok(Counted(many)), network=ok(replace(one.network.value, interfaces=Counted(interfaces))))
+    Counted.walks = 0
+    fabric_map(snapshot({"h100-001": told}))
+    assert Counted.walks < 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,11 +28,11 @@ class HostPorts:
 def compute_ports(facts: HostFacts, only: tuple[str, ...] = ()) -> HostPorts:
     """FABRIC rules: never NVSwitch management functions, nor what carries the way in; `only`: the operator's list."""
     hcas = facts.hcas.value or ()
-    way_in = _way_in(facts.network.value) if hcas and not only and facts.network.value else frozenset()
+    others = _Others.of(facts) if hcas and not only else _Others()
     kept: list[tuple[Hca, Port]] = []
     dropped: list[tuple[str, str]] = []
     for hca in hcas:
-        why = _not_declared(hca, only) if only else _not_compute(hca, hcas, facts, way_in)
+        why = _not_declared(hca, only) if only else _not_compute(hca, others)
         active = [p for p in hca.ports if p.active]
         if why is None and not active:
             states = ", ".join(f"port {p.number} {p.state}" for p in hca.ports) or "no port"
@@ -48,28 +48,48 @@ def _not_declared(hca: Hca, only: tuple[str, ...]) -> str | None:
     return None if hca.name in only else "not among the declared hcas of its fabric"
 
 
-def _not_compute(hca: Hca, all_hcas: Sequence[Hca], facts: HostFacts, way_in: frozenset[str]) -> str | None:
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """What the adapters of a host have in common, counted once: a stranger may tell of very many.
+
+    `bridges`: system GUIDs of cards that may be an NVSwitch bridge; `way_in`: interfaces that are no rail.
+    """
+
+    all_virtual: bool = False
+    bridges: frozenset[str] = frozenset()
+    way_in: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, facts: HostFacts) -> _Others:
+        hcas, network = facts.hcas.value or (), facts.network.value
+        functions = Counter(h.system_guid for h in hcas if h.system_guid) if _has_bridge(facts) else Counter()
+        return cls(
+            all(h.virtual_function for h in hcas),
+            frozenset(guid for guid, count in functions.items() if count >= BRIDGE_FUNCTIONS),
+            _way_in(network) if network else frozenset(),
+        )
+
+
+def _not_compute(hca: Hca, others: _Others) -> str | None:
     if hca.switch_management:
         return "NVSwitch management function (SW_MNG), carries no data"
-    if hca.switch_management is None and _may_be_bridge(hca, all_hcas, facts):
+    if hca.switch_management is None and hca.system_guid in others.bridges:
         return "may be an NVSwitch management function: its VPD cannot be read (needs root)"
-    if hca.virtual_function and not all(h.virtual_function for h in all_hcas):
+    if hca.virtual_function and not others.all_virtual:
         return "virtual function"
     if hca.bonded:
         return "bonded: usually the storage or management pair"
     if hca.bridged:
         return "its network device belongs to a bridge"
-    if not way_in.isdisjoint(hca.netdevs):
+    if not others.way_in.isdisjoint(hca.netdevs):
         return "carries the default route or the SSH address"
     return None
 
 
-def _may_be_bridge(hca: Hca, all_hcas: Sequence[Hca], facts: HostFacts) -> bool:
+def _has_bridge(facts: HostFacts) -> bool:
     report = facts.gpus.value
     product = product_of(report.gpus[0].name) if report and report.gpus else None
-    if product is None or product.token not in ("B200", "B300") or not hca.system_guid:
-        return False
-    return sum(h.system_guid == hca.system_guid for h in all_hcas) >= BRIDGE_FUNCTIONS
+    return product is not None and product.token in ("B200", "B300")
 
 
 def _way_in(network: Network) -> frozenset[str]:
@@ -88,21 +108,31 @@ def _majority(kept: list[tuple[Hca, Port]], dropped: list[tuple[str, str]]) -> H
     dropped += [(h.name, f"{p.link_layer}, the others are {layer}") for h, p in kept if p.link_layer != layer]
     rates = Counter(p.rate_gbps for _, p in of_layer if p.rate_gbps is not None)
     rate = max(rates.items(), key=lambda kv: (kv[1], kv[0]))[0] if rates else None
-    slow = [(h, p) for h, p in of_layer if rate and p.rate_gbps is not None and p.rate_gbps < rate]
-    dropped += [(h.name, f"{p.rate_gbps} Gb/s, the others run at {rate}") for h, p in slow]
-    return HostPorts(tuple(x for x in of_layer if x not in slow), tuple(dropped))
+    slow = [bool(rate) and p.rate_gbps is not None and p.rate_gbps < (rate or 0) for _, p in of_layer]
+    for (h, p), is_slow in zip(of_layer, slow, strict=True):
+        if is_slow:
+            dropped.append((h.name, f"{p.rate_gbps} Gb/s, the others run at {rate}"))
+    return HostPorts(tuple(x for x, is_slow in zip(of_layer, slow, strict=True) if not is_slow), tuple(dropped))
 
 
-def rail_of(hca: Hca, port: Port, network: Network | None) -> str:
+Subnets = Mapping[str, Mapping[str, tuple[int, str]]]
+"""Address -> interface that has it -> its place among the addresses of the host, and the address as CIDR."""
+
+
+def _subnets(network: Network | None) -> Subnets:
+    found: dict[str, dict[str, tuple[int, str]]] = defaultdict(dict)
+    every = ((i.name, cidr) for i in (network.interfaces if network is not None else ()) for cidr in i.addresses)
+    for place, (interface, cidr) in enumerate(every):
+        found[cidr.split("/")[0]].setdefault(interface, (place, cidr))
+    return found
+
+
+def _rail_of(hca: Hca, port: Port, subnets: Subnets) -> str:
     """The subnet of a RoCE port's routable GID, as CIDR; "" where it has none or its prefix length is not known."""
-    if network is None:
-        return ""
-    addresses = [str(g.address) for g in port.gids if g.routable and g.kind == "RoCE v2"]
-    for interface in network.interfaces:
-        for cidr in interface.addresses:
-            if interface.name in hca.netdevs and cidr.split("/")[0] in addresses:
-                return str(ipaddress.ip_interface(cidr).network)
-    return ""
+    addresses = {str(g.address) for g in port.gids if g.routable and g.kind == "RoCE v2"}
+    own = [subnets[a] for a in addresses if a in subnets]
+    found = [on[name] for on in own for name in set(hca.netdevs).intersection(on)]
+    return str(ipaddress.ip_interface(min(found)[1]).network) if found else ""
 
 
 def scale_out(
@@ -127,8 +157,9 @@ def scale_out(
 
 def _rails(ports: HostPorts, facts: HostFacts, kind: str) -> tuple[RailPort, ...]:
     roce = kind == "Ethernet"
+    subnets = _subnets(facts.network.value) if roce and ports.kept else {}
     found = [
-        RailPort(h.name, p.number, rail_of(h, p, facts.network.value) if roce else "")
+        RailPort(h.name, p.number, _rail_of(h, p, subnets) if roce else "")
         for h, p in ports.kept
         if p.link_layer == kind
     ]

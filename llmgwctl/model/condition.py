@@ -47,4 +47,5 @@ class Condition:
     strange: tuple[tuple[str, str], ...] = ()
 
     def slowed_by(self, reason: str) -> bool | None:
-        return dict(self.clock_reasons).get(reason)
+        """The first row of a name counts."""
+        return next((active for name, active in self.clock_reasons if name == reason), None)

@@ -12,7 +12,7 @@ from llmgwctl.probe.ibstat import is_ibstat, read_ibstat
 from llmgwctl.probe.same import same
 from llmgwctl.probe.smi_tree import number
 
-LIMIT_LINES = 50_000
+LIMIT_LINES, MAX_NETDEVS = 50_000, 256
 SECTIONS = (Section("hcas", "sys", 30, script="hcas.sh", alternatives=("ibstat.txt", "ibstatus.txt")),)
 GID = re.compile(r"[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){7}")
 HEX = re.compile(r"0x[0-9a-fA-F]{1,8}")
@@ -74,7 +74,8 @@ def _of_hca(hca: _Hca, kind: str, rest: str) -> None:
         hca.facts.setdefault(key, same(value))
     elif kind == "netdev":
         name, *marks = rest.split() or [""]
-        hca.netdevs.append(name)
+        if len(hca.netdevs) < MAX_NETDEVS:
+            hca.netdevs.append(name)
         hca.marks.update(marks)
     elif kind == "virtual":
         hca.marks.add("virtual")
