@@ -242,3 +242,10 @@ PIECES = st.sampled_from([*NEW.split("\n"), *FILES.split("\n"), "channel x y z",
 def test_any_text_gives_a_reading(text):
     """Total: whatever the program prints, there is a reading and no exception."""
     imex.parse({name: Output(text, text) for name in ("imex-files", "nvidia-imex-ctl-q", imex.JSON, imex.TEXT)})
+
+
+def test_a_name_of_the_node_list_has_some_addresses_and_not_any_number():
+    """A host may make all nodes of its table one name: what it says then grows with nodes times addresses."""
+    many = " ".join(f"10.{n >> 8}.{n & 255}.1" for n in range(60_000))
+    ((name, addresses),) = imex.read_files(f"resolved all {many}\n").resolved
+    assert (name, addresses[0], len(addresses)) == ("all", "10.0.0.1", 32)

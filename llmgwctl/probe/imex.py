@@ -13,6 +13,7 @@ from llmgwctl.probe.same import same
 FILES, QUERY, JSON, TEXT = "imex-files", "nvidia-imex-ctl-q", "nvidia-imex-ctl-N-j", "nvidia-imex-ctl-N"
 READY, DOWN, MISSING = "READY", "DOWN", 127
 LIMIT_LINES = 20_000
+MAX_ADDRESSES = 32  # of one name: each counts for every node of the table that bears it
 SECTIONS = (
     Section(FILES, "sys", 30, script="imex-files.sh"),
     Section(QUERY, "imex", 30, argv=("nvidia-imex-ctl", "-q")),
@@ -140,7 +141,7 @@ def read_files(text: str) -> Files:
             files.nodes.append(rest)
         elif kind == "resolved":
             name, *addresses = rest.split() or [""]
-            files.resolved.append((name, tuple(addresses)))
+            files.resolved.append((name, tuple(addresses[:MAX_ADDRESSES])))
         elif kind == "major" and rest.isascii() and rest.isdigit():
             files.major = int(rest[:9])
         elif kind == "channel" and (channel := _channel(rest.split())) is not None:
