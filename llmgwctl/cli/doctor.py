@@ -137,11 +137,13 @@ def _list(checks: Sequence[Check], asked: Asked) -> None:
 
 
 async def _doctor(asked: Asked, wanted: Wanted) -> None:
+    from llmgwctl.render.letters import clean
+
     async with session(asked) as s:
         snapshot = await _read(s)
         report, why_not = await _judged(s, snapshot, wanted)
     if why_not:
-        s.note(f"no placement fits {wanted.profile}: {why_not} (`llmgwctl plan {wanted.profile}` says more)")
+        s.note(f"no placement fits {wanted.profile}: {clean(why_not)} (`llmgwctl plan {wanted.profile}` says more)")
     _write(report, snapshot, wanted, s)
     code = _say(report, snapshot, wanted, s)
     finish(code or (NO_PLACEMENT if why_not else 0))

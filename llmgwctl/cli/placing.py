@@ -176,7 +176,7 @@ async def _recheck(job: Job, made: Plan, snapshot: Snapshot, bringing: Sequence[
     rows = tuple(_without(fresh.get(f.host.name, f), ours) for f in snapshot.hosts)
     again = plan_for(job, Snapshot(snapshot.taken_at, rows))
     if [_essence(r) for r in again.replicas] != [_essence(r) for r in made.replicas]:
-        why = again.why_not or "another placement is right now"
+        why = clean(again.why_not) or "another placement is right now"
         raise PlanChanged(f"the chosen hosts have changed since they were read ({why})")
 
 

@@ -178,7 +178,8 @@ async def _env(asked: Asked, name: str, rank: int, *, shell: bool) -> None:
 
     made, launches, _, checked = await _planned(asked, name, 1)
     if not made.replicas:
-        raise NoPlacement(f"no placement fits {name}: {made.why_not} (`llmgwctl plan {name}` says why, host by host)")
+        why = clean(made.why_not)
+        raise NoPlacement(f"no placement fits {name}: {why} (`llmgwctl plan {name}` says why, host by host)")
     replica = made.replicas[0]
     if rank >= len(replica.shards):
         raise UsageError(f"{name} has {len(replica.shards)} shards: --rank goes up to {len(replica.shards) - 1}")

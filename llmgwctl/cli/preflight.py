@@ -28,6 +28,7 @@ from llmgwctl.probe.base import NOT_SAVED, Output, Section, failure
 from llmgwctl.probe.engines import MISSING, PREFIX
 from llmgwctl.render import refusal
 from llmgwctl.render.fold import fold
+from llmgwctl.render.letters import clean
 
 LIMIT_S = 20
 CONFIG_BYTES = 1 << 20
@@ -53,8 +54,9 @@ class Checked:
 
     @property
     def problems(self) -> tuple[str, ...]:
+        """Each is one line: what a host said is not to look like one of ours."""
         blocked = (f"profile {self.name}: {words}" for words in refusal.refusals(self.report))
-        return (*self.profile, *map(str, self.hosts), *blocked)
+        return tuple(map(clean, (*self.profile, *map(str, self.hosts), *blocked)))
 
     @property
     def refused(self) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from llmgwctl.cli.common import Session
 from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.model.profile import Profile
+from llmgwctl.render.letters import clean
 
 if TYPE_CHECKING:
     from llmgwctl.engines.base import Build, Engine
@@ -99,4 +100,5 @@ async def ended(s: Session, places: Sequence[Place]) -> None:
     targets = [t for p in places for t in p.targets]
     stopped = await asyncio.gather(*(stop_replica([t], s.transport) for t in targets))
     for one in (x for ranks in stopped for x in ranks if not x.gone):
-        s.note(f"{one.target.replica} on {one.target.host.name} is left: {one.why} (`llmgwctl stop` ends it)")
+        where = f"{one.target.replica} on {one.target.host.name}"
+        s.note(f"{where} is left: {clean(one.why)} (`llmgwctl stop` ends it)")

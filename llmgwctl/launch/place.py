@@ -11,7 +11,7 @@ from pathlib import Path
 from llmgwctl.launch.claim import Holder, claim
 from llmgwctl.launch.logs import CommandLog, fetch_logs, save_logs
 from llmgwctl.launch.prepare import Prepared
-from llmgwctl.launch.remote import call
+from llmgwctl.launch.remote import call, plain
 from llmgwctl.launch.secrets import hide
 from llmgwctl.launch.signatures import Part, named
 from llmgwctl.launch.start import start
@@ -199,7 +199,7 @@ def _with_last_words(error: Exception, rolled_back: RolledBack) -> str:
     lines = log.last(LAST_LINES) if log else ()
     why = str(error) if isinstance(error, LlmgwError) else f"{type(error).__name__}: {error}"
     known = named(Part(x.rank, x.host, x.command, x.text, _ended(x, death)) for x in rolled_back.logs)
-    return "\n".join((why, *(f"  {line}" for line in lines), *(f"! {found}" for found in known)))
+    return "\n".join((plain(why), *(f"  {line}" for line in lines), *(f"! {found}" for found in known)))
 
 
 def _ended(log: CommandLog, death: Death | None) -> float | None:

@@ -22,12 +22,15 @@ class UsageError(LlmgwError):
 
 
 class Unreachable(LlmgwError):
-    """No answer from a host. `kind` is its one named end state."""
+    """No answer from a host. `kind` is its one named end state.
+
+    The sentence is one line: words of a server that nobody has verified may stand in it.
+    """
 
     exit_code = 3
 
     def __init__(self, why: str, kind: str = "unreachable") -> None:
-        super().__init__(why)
+        super().__init__(" ".join(why.splitlines()))
         self.kind = kind
 
 
