@@ -119,8 +119,17 @@ async def test_interrupted_while_waiting_it_is_left_running(cli: Cli) -> None:
     assert (await cli.json("ps"))["replicas"][0]["state"] == "starting"
 
 
+async def test_a_host_that_is_not_read_may_carry_what_is_not_seen(cli: Cli) -> None:
+    """Exit 3 and never 1: nobody knows that nothing runs, and the sentence says so."""
+    cli.rack.set("r1-t02", "refused")
+    code, out, _ = await cli("ps", "--check")
+    assert (code, "what runs on 1 other is not known" in out) == (3, True), out
+    assert (await cli("ps", "--check", "-w", "r1-t01"))[0] == 1
+
+
 async def test_an_unreachable_host_leaves_its_replica_unknown(cli: Cli) -> None:
-    """ps ends with 3 and so does stop, which names what it could not clean; once the host is back, stop cleans it."""
+    """ps ends with 3 and so does stop, which names what it could not clean; once the host is back, stop cleans it.
+    Nor is it known of any other replica that it is not there."""
     assert (await cli("place", "sim-nvl"))[0] == 0
     cli.rack.set("r1-t02", "refused")
     code, out, err = await cli("ps")
@@ -128,6 +137,7 @@ async def test_an_unreachable_host_leaves_its_replica_unknown(cli: Cli) -> None:
     assert "sim-nvl-0  unknown" in out
     assert "r1-t02: refused" in err
     assert (await cli("ps", "--check", "sim-nvl-0"))[0] == 3
+    assert (await cli("ps", "--check", "sim-any-0"))[0] == 3
     assert (await cli("stop", "sim-nvl-0"))[0] == 3
     cli.rack.clear("r1-t02")
     assert (await cli.json("ps"))["replicas"][0]["state"] == "failed"

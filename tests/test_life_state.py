@@ -327,3 +327,9 @@ def test_ps_for_people():
     assert "main exited with code 7" in shown
     assert "n1" in shown
     assert render.ps(()) == "no replica runs, and nothing is claimed"
+
+
+def test_that_nothing_runs_is_not_said_of_hosts_that_nobody_could_read():
+    """Unknown is never fine: the sentence is held to the hosts that answered, and counts the others."""
+    told = "no replica runs, and nothing is claimed on the hosts that answered; what runs on 2 others is not known"
+    assert render.ps((), unseen=2) == told

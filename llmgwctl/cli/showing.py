@@ -31,10 +31,12 @@ async def show(asked: Asked, name: str | None, *, check: bool, transport: bool) 
         if asked.json:
             out_json(render.ps_document(states))
         else:
-            out(render.ps(states, look(), verbose=asked.verbose or transport))
+            verbose = asked.verbose or transport
+            out(render.ps(states, look(), verbose=verbose, unseen=len(unseen(snapshot))))
         tell_unseen(s, snapshot)
         slower = [r.id for r in states if transport and _weaker(r)]
-    bad = check and (not states or bool(slower) or any(r.state in ("failed", "starting") for r in states))
+    none = not states and not unseen(snapshot)  # one may run on a host that could not be read
+    bad = check and (none or bool(slower) or any(r.state in ("failed", "starting") for r in states))
     unknown = unseen(snapshot) or (check and any(r.state == "unknown" for r in states))
     finish(FAILED if bad else UNKNOWN if unknown else 0)
 
@@ -47,7 +49,7 @@ def _missing(s: Session, snapshot: Snapshot, name: str, *, check: bool) -> None:
     note(f"llmgwctl: {not_there(name, find(snapshot, None))}")
     if s.asked.json:
         out_json(render.ps_document([]))
-    finish(FAILED if check else UNKNOWN if unseen(snapshot) else WRONG)
+    finish(UNKNOWN if unseen(snapshot) else FAILED if check else WRONG)
 
 
 async def with_gpus(s: Session, snapshot: Snapshot) -> Snapshot:

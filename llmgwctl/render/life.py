@@ -10,15 +10,17 @@ from rich.text import Text
 
 from llmgwctl.model.replica import ReplicaState, ShardState
 from llmgwctl.render.text import PLAIN, Look, clean, draw, say, table
-from llmgwctl.render.words import ranges, short_domain
+from llmgwctl.render.words import counted, ranges, short_domain
 
 PROVED = ("nvlink", "ib", "tcp")
 STYLES = {"ready": "green", "starting": "yellow", "failed": "bold red", "unknown": "yellow"}
 
 
-def ps(states: Sequence[ReplicaState], look: Look = PLAIN, *, verbose: bool = False) -> str:
+def ps(states: Sequence[ReplicaState], look: Look = PLAIN, *, verbose: bool = False, unseen: int = 0) -> str:
+    """`unseen`: how many hosts could not be read, of which nobody knows what runs there."""
     if not states:
-        return "no replica runs, and nothing is claimed"
+        where = f" on the hosts that answered; what runs on {counted(unseen, 'other')} is not known" if unseen else ""
+        return f"no replica runs, and nothing is claimed{where}"
     heads = ("REPLICA", "STATE", "FOR", "ENDPOINT", "FABRIC", "TRANSPORT", "RANKS")
     parts: list[RenderableType] = [table(heads, map(_row, states), keep=(0, 1, 2, 3, 4))]
     for state in states:
