@@ -229,6 +229,21 @@ def test_changes_are_new_worse_and_gone():
     assert {f.id for f in changes(soft, as_warning).report.findings} == {"LG503", "LG505"}
 
 
+def test_a_suppression_that_ends_is_news():
+    """What was set aside is not gone, and the day after its last day it is told as new; mended under it, it is no
+    news."""
+    sick = seen(changed(HGX, gpus=gpus(0, remap_pending=True)))[1]
+    known = (Suppression("LG505", "ticket 7", date(2026, 12, 1)),)
+    quiet = suppress(sick, known, date(2026, 12, 1))
+    assert not changes(quiet, state(sick, {})).any
+    before = read(json.dumps(document(state(quiet, state(sick, {})), "now")))
+    assert not changes(quiet, before).any
+    assert {f.id for f in changes(suppress(sick, known, date(2026, 12, 2)), before).report.findings} == {"LG505"}
+    dark = state(seen(unreachable(HGX))[1], before)
+    assert {f.id for f in changes(sick, dark).report.findings} == {"LG505"}
+    assert not changes(suppress(seen(healthy())[1], known, date(2026, 12, 1)), before).gone
+
+
 def test_what_is_not_seen_any_more_is_not_gone():
     """A host that does not answer, or was not asked, keeps what was known of it."""
     sick = seen(changed(ONE, gpus=gpus(0, remap_pending=True)))[1]

@@ -10,16 +10,22 @@ from typing import Any
 from llmgwctl.model.finding import SEVERITIES, Changes, Finding, Gone, NotTold, Report
 
 SCHEMA = "llmgwctl.doctor-state/v1"
-UNKNOWN = "unknown"
-State = dict[str, dict[str, str]]  # host -> id -> severity, or "unknown"
+UNKNOWN, SUPPRESSED = "unknown", "suppressed"
+State = dict[str, dict[str, str]]  # host -> id -> severity, or one of these two
 
 
 def state(report: Report, before: State) -> State:
-    """What to remember. Of a host that was not asked this time, or could not be, what was known stays."""
+    """What to remember. Of a host that was not asked this time, or could not be, what was known stays.
+
+    What is suppressed is there and has not been told: it is news on the day on which the suppression ends.
+    """
     now: State = {h: dict(ids) for h, ids in before.items() if h not in report.hosts}
     for host in report.hosts:
         now[host] = {}
-    for finding in (*report.findings, *report.suppressed):
+    for finding in report.suppressed:
+        for host in finding.hosts:
+            now[host][finding.id] = SUPPRESSED
+    for finding in report.findings:
         for host in finding.hosts:
             now[host][finding.id] = finding.severity
     for told in report.unknown:
@@ -46,7 +52,7 @@ def _news(finding: Finding, before: State) -> Finding | None:
 
 
 def _worse(now: str, was: str | None) -> bool:
-    if was is None or was == UNKNOWN:
+    if was is None or was in (UNKNOWN, SUPPRESSED):
         return True
     return SEVERITIES.index(now) < _rank(was)
 
@@ -65,7 +71,7 @@ def _gone(report: Report, before: State) -> tuple[Gone, ...]:
     lost: dict[tuple[str, str], list[str]] = {}
     for host in report.hosts:
         for id_, severity in before.get(host, {}).items():
-            if id_ not in now.get(host, {}):
+            if id_ not in now.get(host, {}) and severity != SUPPRESSED:
                 lost.setdefault((id_, severity), []).append(host)
     return tuple(Gone(id_, tuple(hosts), severity) for (id_, severity), hosts in lost.items())
 
