@@ -338,7 +338,7 @@ def test_nothing_is_done_in_a_bundle(cli, live: Path, words: list[str]) -> None:
 def test_one_silent_host_keeps_its_address(cli, live: Path) -> None:
     """HOST and ADDRESS stand in for several of the same fate, never for one."""
     address = next(h.address for h in load(live).hosts if h.name == "r1-t04")
-    for command in ("nvlink", "probe", "hosts --check", "plan deepseek-r1"):
+    for command in ("nvlink", "probe", "hosts --check", "plan deepseek-r1", "doctor"):
         _, out, err = cli(*command.split())
         said = re.sub(r"\s+", "", out + err)
         assert address in said, command

@@ -125,13 +125,14 @@ def together(rows: Iterable[Told]) -> Iterator[tuple[list[str], str, tuple[str, 
 
 
 def told(unknown: Iterable[NotTold], hosts: Hosts) -> Iterator[Told]:
-    """Hosts of one fate together, without their own name and address in the words."""
-    pairs = [
-        (name, (alike_for(u.why, hosts.get(name)), tuple(c.id for c in u.checks), u.counts))
+    """Hosts of one fate together, without their own name and address in the words; one that is alone keeps its own."""
+    pairs = {
+        (name, (alike_for(u.why, hosts.get(name)), tuple(c.id for c in u.checks), u.counts)): u.why
         for u in unknown
         for name in u.hosts
-    ]
-    yield from sorted(alike(pairs), key=lambda row: not row[1][2])
+    }
+    for names, row in sorted(alike(pairs), key=lambda row: not row[1][2]):
+        yield names, (pairs[names[0], row] if len(names) == 1 else row[0], *row[1:])
 
 
 def ids(checks: Sequence[str], *, verbose: bool) -> str:
