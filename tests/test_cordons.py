@@ -154,8 +154,12 @@ async def test_a_cordoned_host_that_is_dead_is_no_doubt(cli: Cli) -> None:  # no
     assert (await cli("nvlink"))[0] == 3
     code, _, err = await cli("hosts", "cordon", "r1-t03", "--reason", "dead")
     assert code == 0
-    assert "r1-t03" in err
+    assert "r1-t03: the host itself was not told: " in err
     assert (await cli("nvlink"))[0] == 0
+    code, out, _ = await cli("hosts", "drain", "r1-t[02-03]")
+    assert (code, out) == (3, "no replica is known to use them; what runs on r1-t03 could not be read\n")
+    code, out, _ = await cli("hosts", "drain", "r1-t02")
+    assert (code, out) == (0, "no replica uses them\n")
     assert (await cli("hosts", "uncordon", "r1-t03"))[0] == 3
 
 
@@ -166,6 +170,7 @@ async def test_drain_says_who_uses_a_host_and_moves_them(cli: Cli) -> None:  # n
     host = before["shards"][0]["host"]
     told = await cli.json("hosts", "drain", host)
     assert [r["id"] for r in told["replicas"]] == ["sim-small-0"]
+    assert f"nothing was changed: `llmgwctl hosts drain {host} --move`" in (await cli("hosts", "drain", host))[2]
     assert (await cli.json("ps"))["replicas"][0]["launch"] == before["launch"]
     code, _, err = await cli("hosts", "drain", host, "--move", "--reason", "fan")
     assert code == 0, err

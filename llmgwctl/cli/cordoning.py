@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -159,7 +160,7 @@ async def _on_hosts(s: Session, words: tuple[str, ...], payload: bytes) -> dict[
         try:
             said = await call(s.transport, host, "cordon.sh", *words, stdin=payload)
         except LlmgwError as e:
-            return str(e)
+            return f"the host itself was not told: {e}"
         others = [line[1] for line in fields(said) if line[0] == "other" and len(line) > 1]
         return f"account {', '.join(others)} has cordoned it too" if others else ""
 
@@ -220,20 +221,26 @@ async def _drain(asked: Asked, nodeset: str, reason: str, until: str | None, *, 
         names = {h.name for h in s.inventory.select(nodeset, option="")}
         snapshot = await read_life(s)
         using = [r for r in find(snapshot, None) if any(x.host in names for x in r.shards)]
-        _tell_using(s, using, names)
+        unseen = sorted(f.host.name for f in snapshot.hosts if f.host.name in names and not f.life.ok)
+        _tell_using(s, using, names, unseen)
         left = await _emptied(s, snapshot, using, move=move) if stop or move else []
+        if using and not (stop or move):
+            again = f"llmgwctl hosts drain {shlex.quote(nodeset)} --move"
+            s.note(f"nothing was changed: `{again}` places them elsewhere, --stop ends them")
         tell_unseen(s, snapshot)
-        unseen = [f for f in snapshot.hosts if f.host.name in names and not f.life.ok]
     finish(FAILED if left else UNKNOWN if unseen else 0)
 
 
-def _tell_using(s: Session, using: list[ReplicaState], names: set[str]) -> None:
+def _tell_using(s: Session, using: list[ReplicaState], names: set[str], unseen: list[str]) -> None:
     from llmgwctl.render import life as render
+    from llmgwctl.render.fold import fold
 
     if s.asked.json:
         out_json({**render.ps_document(using), "schema": "llmgwctl.drain/v1", "hosts": sorted(names)})
     elif using:
         out(render.ps(using, look()))
+    elif unseen:
+        out(f"no replica is known to use them; what runs on {fold(unseen)} could not be read")
     else:
         out("no replica uses them")
 
