@@ -44,7 +44,7 @@ def _in_domain(
     """Verdicts of a domain's hosts with what only the neighbours show: being alone, IMEX that is not mutual."""
     result = {n: replace(verdicts[n], domain=domain.id) for n in domain.names}
     if domain.cluster_uuid is not None and not domain.multi_host:
-        alone = Reason("alone", "the only host in its NVLink domain", "nvlink")
+        alone = Reason("alone", "the only host of its NVLink domain that was read", "nvlink")
         for h in domain.hosts:
             if h.any_joined:
                 result[h.name] = replace(result[h.name], reasons=(*result[h.name].reasons, alone))
