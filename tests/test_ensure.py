@@ -253,6 +253,20 @@ async def test_a_replica_on_a_dead_host_is_not_doubled_until_the_profile_says_so
     assert (await cli.json("ps"))["replicas"][0]["state"] == "ready"
 
 
+async def test_cron_has_nothing_to_mail_where_nothing_was_to_do(cli: Cli) -> None:  # noqa: F811
+    """With -q a run is silent unless it did something or could not; without, it shows what it found."""
+    code, out, _ = await cli("ensure", "-q", "sim-small")
+    assert (code, "place sim-small-0" in out) == (0, True), out
+    await until_ready(cli, "sim-small")
+    assert await cli("ensure", "-q", "sim-small") == (0, "", "")
+    assert "sim-small" in (await cli("ensure", "sim-small"))[1]
+    host = (await cli.json("ps"))["replicas"][0]["shards"][0]["host"]
+    cli.rack.set(host, "refused")
+    code, out, _ = await cli("ensure", "-q", "sim-small")
+    cli.rack.clear(host)
+    assert (code, "leave sim-small-0" in out) == (3, True), out
+
+
 async def test_where_most_hosts_are_dark_nothing_is_done(cli: Cli) -> None:  # noqa: F811
     for host in ("r1-t01", "r1-t02"):
         cli.rack.set(host, "refused")

@@ -68,6 +68,11 @@ class Report:
         told |= {"changed": [r.id for r in t.changed], "extra": t.extra, "back_off_s": round(t.wait_s)}
         return {**told, "actions": self.actions}
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was done, or left undone, that cron should mail."""
+        return not self.actions and self.code == 0
+
 
 async def ensure(asked: Asked, names: Sequence[str], *, dry_run: bool, restart_changed: bool) -> None:
     if asked.hosts is not None or asked.pool is not None:
@@ -81,7 +86,7 @@ async def ensure(asked: Asked, names: Sequence[str], *, dry_run: bool, restart_c
             reports = await _all(s, profiles, dry_run=dry_run, restart_changed=restart_changed)
     if asked.json:
         out_json({"schema": "llmgwctl.ensure/v1", "dry_run": dry_run, "profiles": [r.document() for r in reports]})
-    else:
+    elif not asked.quiet or not all(r.idle for r in reports):
         out(render.ensured([r.document() for r in reports], look()))
     codes = {r.code for r in reports}
     finish(next((c for c in (FAILED, UNKNOWN, NO_PLACEMENT) if c in codes), 0))
