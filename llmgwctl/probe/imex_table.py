@@ -16,8 +16,10 @@ NODE = re.compile(
 ROW = re.compile(r"\d{1,5}(\s+\S{1,24})+")
 DOMAIN = re.compile(r"Domain State: *(\S{1,64})")
 LIMIT_NODES, LIMIT_CELLS = 2048, 1_000_000
+LONGEST_TOKEN = 24
 SMALL = {str(n): n for n in range(256)}  # indices as JSON has them
-MOST_CELLS = 72 * 72  # of a table whose like may come again
+MOST_NODES = 72  # of a table whose like may come again; what is larger is no rack, and not worth being kept
+MOST_CELLS = MOST_NODES**2
 
 TOKENS = {
     "CONNECTED": "C",
@@ -70,8 +72,9 @@ def _text(lines: list[str]) -> ImexTable:
 
 def _table(nodes: list[ImexNode], cells: dict[tuple[int, int], str], domain: str) -> ImexTable:
     """Each tray prints the whole table of its rack, and most racks print the same one: the cells are kept once."""
-    shared = _cells(frozenset(cells.items())) if len(cells) <= MOST_CELLS else cells
-    return ImexTable(same(tuple(nodes[:LIMIT_NODES])), shared, domain)
+    if len(cells) > MOST_CELLS or len(nodes) > MOST_NODES:
+        return ImexTable(tuple(nodes[:LIMIT_NODES]), cells, domain)
+    return ImexTable(same(tuple(nodes)), _cells(frozenset(cells.items())), domain)
 
 
 @lru_cache(maxsize=256)
@@ -133,7 +136,7 @@ def _read_row(i: int, row: object, cells: dict[tuple[int, int], str]) -> None:
             j = int(key)
         status = cell.get("status")
         word = status if isinstance(status, str) else ""
-        cells[i, j] = TOKENS.get(word) or word[:255]
+        cells[i, j] = TOKENS.get(word) or _word(word)[:LONGEST_TOKEN]
 
 
 def _plain(key: str, entry: object) -> bool:
@@ -141,4 +144,5 @@ def _plain(key: str, entry: object) -> bool:
 
 
 def _word(value: object) -> str:
-    return value[:255] if isinstance(value, str) else ""
+    """One line, and no longer than a name is."""
+    return " ".join(value[:255].split()) if isinstance(value, str) else ""

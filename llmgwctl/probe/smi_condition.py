@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TypeVar
 
 from llmgwctl.model.condition import Condition, PcieLink, PowerLimits
@@ -11,6 +12,7 @@ from llmgwctl.model.numbers import real
 from llmgwctl.probe.smi_tree import NOTHING, Node, number, yes_no
 
 T = TypeVar("T")
+MOST_ROWS = 32  # of one section; a report has a dozen
 REASONS = ("Clocks Event Reasons", "Clocks Throttle Reasons")
 PERFORMANCE = re.compile(r"P\d{1,2}")
 INFOROM = re.compile(
@@ -24,7 +26,7 @@ def condition_of(gpu: Node) -> Condition:
     link = ("PCI", "GPU Link Info")
     return Condition(
         performance_state=rows.read(_performance, "Performance State"),
-        clock_reasons=tuple(rows.reasons()),
+        clock_reasons=tuple(islice(rows.reasons(), MOST_ROWS)),
         pcie=PcieLink(
             generation=rows.read(number, *link, "PCIe Generation", "Current"),
             generation_max=rows.read(number, *link, "PCIe Generation", "Max"),
@@ -36,7 +38,7 @@ def condition_of(gpu: Node) -> Condition:
         channel_repair_pending=rows.read(_yes, "ECC Errors", "Channel Repair Pending"),
         tpc_repair_pending=rows.read(_yes, "ECC Errors", "TPC Repair Pending"),
         sram_threshold_exceeded=rows.read(_yes, "ECC Errors", "Aggregate", "SRAM Threshold Exceeded"),
-        strange=tuple(rows.strange),
+        strange=tuple(rows.strange[:MOST_ROWS]),
     )
 
 
@@ -75,9 +77,9 @@ class _Rows:
         for name, text in block.values():
             active = yes_no(text, "Active", "Not Active")
             if active is not None:
-                yield name, active
+                yield name[:60], active
             elif text not in NOTHING:
-                self.strange.append((name, text[:60]))
+                self.strange.append((name[:60], text[:60]))
 
 
 def _performance(text: str) -> str | None:
