@@ -193,14 +193,16 @@ async def test_more_than_one_answer_holds_is_read_on_at_once(monkeypatch, capsys
 
 
 def test_what_was_missed_is_said(capsys):
-    """With how much, of what and where; the line before the gap is not joined with what stands after it."""
-    following, said = follower(), []
+    """With how much, of what and where. Of the lines in which the gap begins and ends, which may hold the halves of a
+    secret, nothing is shown."""
+    following, said = follower("tok-1234567"), []
     following.s.note = said.append
-    following._print(CommandLog(1, "h", "sim", "one\ntwo and"))
-    for log in (CommandLog(1, "h", "sim", "more\n", 99, 40), CommandLog(1, "h", "sim", "end\n", 104, 0)):
+    following._print(CommandLog(1, "h", "sim", "one\nHF_TOKEN=tok-12"))
+    for text, size, missed in (("7 of a", 90, 40), (" line\nmore\n", 99, 0), ("end\n", 104, 0)):
+        log = CommandLog(1, "h", "sim", text, size, missed)
         following._tell_missed(log)
         following._print(log)
-    assert capsys.readouterr().out == "r1 sim | one\nr1 sim | two and\nr1 sim | more\nr1 sim | end\n"
+    assert capsys.readouterr().out == "r1 sim | one\nr1 sim | more\nr1 sim | end\n"
     assert said == ["rank 1 on h: 40 bytes of sim are left out: its host keeps no more"]
 
 

@@ -169,6 +169,7 @@ class _Follow:
     wish: Wish
     hidden: Hider
     rests: dict[str, str] = field(default_factory=dict)
+    torn: set[str] = field(default_factory=set)  # what comes next is the end of a line that has lost its beginning
     told: set[str] = field(default_factory=set)
 
     async def run(self, logs: Sequence[CommandLog]) -> None:
@@ -196,7 +197,13 @@ class _Follow:
     def _print(self, log: CommandLog) -> None:
         """Whole lines; the beginning of one that is not finished waits for its end. What comes in two answers may be
         one secret, so the two together are looked through."""
-        (joined,) = self.hidden((replace(log, text=self.rests.pop(label(log), "") + log.text),))
+        text = self.rests.pop(label(log), "") + log.text
+        if label(log) in self.torn:
+            _, found, text = text.partition("\n")
+            if not found:
+                return
+            self.torn.remove(label(log))
+        (joined,) = self.hidden((replace(log, text=text),))
         whole, cut, rest = joined.text.rpartition("\n")
         if rest:
             self.rests[label(log)] = rest[-65536:]
@@ -205,10 +212,10 @@ class _Follow:
             self._say(f"! {known}")
 
     def _tell_missed(self, log: CommandLog) -> None:
-        """What was begun before the gap does not go on after it."""
+        """Of the two lines in which a gap begins and ends neither is shown: half a secret is not known for one."""
         if log.missed_bytes:
-            if rest := self.rests.pop(label(log), ""):
-                self._show(label(log), [rest])
+            self.rests.pop(label(log), None)
+            self.torn.add(label(log))
             where = f"rank {log.rank} on {log.host}"
             self.s.note(
                 clean(f"{where}: {log.missed_bytes} bytes of {log.command} are left out: its host keeps no more")
