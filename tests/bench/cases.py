@@ -171,7 +171,8 @@ def sick_500(bench: Bench) -> Case:
     notes = (
         f"{count - len(modes)} right answers and {len(modes)} named end states: {len(modes) // 3} each of "
         f"{', '.join(_ENDS.values())}. The limits: connect {LIMITS['connect_timeout_s']} s, login "
-        f"{LIMITS['login_timeout_s']} s, a host {LAST_LIMIT_S:g} s; the bar leaves {START_S} s until the hosts have their turn.",
+        f"{LIMITS['login_timeout_s']} s, a host {LAST_LIMIT_S:g} s; "
+        f"the bar leaves {START_S} s until the hosts have their turn.",
     )
     return Case(f"{count} hosts, 1 % dead, 1 % silent, 1 % hanging", COLUMNS, rows, bars, notes)
 
