@@ -284,6 +284,17 @@ async def test_logs_are_followed_filtered_and_explained(cli: Cli) -> None:  # no
     assert b"told to end" in out_ or b"nothing of it is left" in err_
 
 
+async def test_a_host_that_could_not_be_asked_is_named(cli: Cli) -> None:  # noqa: F811
+    """It may have a rank of the replica: 3, and why. A rank that was asked for by number and is there is enough."""
+    assert (await cli("place", "sim-small"))[0] == 0
+    cli.rack.set("r1-t02", "refused")
+    code, out, err = await cli("logs", "sim-small-0")
+    assert (code, out.startswith("r0 sim | ")) == (3, True)
+    assert "r1-t02: refused" in err
+    code, _, err = await cli("logs", "sim-small-0", "--rank", "0")
+    assert (code, "r1-t02" in err) == (0, False)
+
+
 async def test_no_secret_is_followed(cli: Cli) -> None:  # noqa: F811
     """Neither one of the profile's env nor its API key, in what was there and in what comes: `***` in their places."""
     key = cli.home / "key"

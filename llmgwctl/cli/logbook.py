@@ -93,7 +93,9 @@ async def show_logs(asked: Asked, name: str, wish: Wish, *, follow: bool) -> Non
             s.note(clean(f"rank {lost.rank} on {lost.host}: {lost.why}"))
         if follow:
             await _Follow(s, targets, wish, hidden, rests).run(logs)
-    finish(UNKNOWN if _missing(snapshot, states, wish) or any(x.why for x in logs) else 0)
+    if missing := _missing(snapshot, states, wish):
+        tell_unseen(s, snapshot)
+    finish(UNKNOWN if missing or any(x.why for x in logs) else 0)
 
 
 def _missing(snapshot: Snapshot, states: Iterable[ReplicaState], wish: Wish) -> bool:
