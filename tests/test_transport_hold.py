@@ -24,7 +24,10 @@ from llmgwctl.transport.base import Script
 from llmgwctl.transport.limits import Held, Room
 from llmgwctl.transport.ssh import Ssh, _limits
 
-NAMED = {"refused", "closed-early", "connection-lost", "connect-timeout", "login-timeout", "session-refused"}
+# connect-failed: reset while it was dialled, which a server that ends may do to those that wait for it.
+NAMED = {
+    "refused", "closed-early", "connection-lost", "connect-failed", "connect-timeout", "login-timeout", "session-refused",
+}  # fmt: skip
 
 
 @pytest.fixture
