@@ -25,9 +25,9 @@ from llmgwctl.transport.limits import Held, Room
 from llmgwctl.transport.ssh import Ssh, _limits
 
 # connect-failed: reset while it was dialled, which a server that ends may do to those that wait for it.
-NAMED = {
-    "refused", "closed-early", "connection-lost", "connect-failed", "connect-timeout", "login-timeout", "session-refused",
-}  # fmt: skip
+NAMED = {"refused", "closed-early", "connection-lost", "connect-failed", "connect-timeout", "login-timeout"} | {
+    "session-refused"
+}
 
 
 @pytest.fixture
