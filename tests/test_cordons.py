@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -161,23 +160,3 @@ async def test_a_cordoned_host_that_is_dead_is_no_doubt(cli: Cli) -> None:  # no
     code, out, _ = await cli("hosts", "drain", "r1-t02")
     assert (code, out) == (0, "no replica uses them\n")
     assert (await cli("hosts", "uncordon", "r1-t03"))[0] == 3
-
-
-async def test_drain_says_who_uses_a_host_and_moves_them(cli: Cli) -> None:  # noqa: F811
-    """Without a word nothing changes; moved, the replica serves elsewhere under its name; stopped, it is gone."""
-    assert (await cli("place", "sim-small"))[0] == 0
-    (before,) = (await cli.json("ps"))["replicas"]
-    host = before["shards"][0]["host"]
-    told = await cli.json("hosts", "drain", host)
-    assert [r["id"] for r in told["replicas"]] == ["sim-small-0"]
-    assert f"nothing was changed: `llmgwctl hosts drain {host} --move`" in (await cli("hosts", "drain", host))[2]
-    assert (await cli.json("ps"))["replicas"][0]["launch"] == before["launch"]
-    code, _, err = await cli("hosts", "drain", host, "--move", "--reason", "fan")
-    assert code == 0, err
-    (after,) = (await cli.json("ps"))["replicas"]
-    assert (after["id"], after["state"]) == ("sim-small-0", "ready")
-    assert after["shards"][0]["host"] != host
-    assert (await cli("hosts", "drain", after["shards"][0]["host"], "--stop"))[0] == 0
-    assert (await cli.json("ps"))["replicas"] == []
-    assert json.loads((await cli("--json", "hosts", "drain", host))[1])["replicas"] == []
-    assert (await cli("hosts", "drain", host, "--stop", "--move"))[0] == 2

@@ -1,29 +1,25 @@
-"""hosts cordon, uncordon, drain: hosts that get no new shards, and what is done about those that they have."""
+"""hosts cordon and uncordon: hosts that get no new shards."""
 
 from __future__ import annotations
 
 import re
-import shlex
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from llmgwctl.cli.common import Asked, finish, look, on_hosts, only_live, out, out_json, run, session, shared
+from llmgwctl.cli.common import Asked, finish, on_hosts, only_live, out, out_json, run, session, shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from llmgwctl.cli.common import Session
     from llmgwctl.inventory.cordons import Cordons
-    from llmgwctl.launch.stop import Stopped
-    from llmgwctl.model.host import Host, Snapshot
+    from llmgwctl.model.host import Host
     from llmgwctl.model.life import Cordon
-    from llmgwctl.model.replica import ReplicaState
 
-FAILED, UNKNOWN = 1, 3
+UNKNOWN = 3
 SPAN = re.compile(r"\+?(\d{1,4})([mhdw])")
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -36,11 +32,8 @@ UntilOption = Annotated[
 
 
 def register(group: typer.Typer) -> None:
-    for command in (cordon, uncordon, drain):
+    for command in (cordon, uncordon):
         group.command()(command)
-
-
-# --- cordon, uncordon -----------------------------------------------------------------------------------------------
 
 
 @shared
@@ -62,10 +55,10 @@ def cordon(
     the first.
     """
     only_live(asked, "cordoned")
-    run(_cordon(asked, nodeset, reason, until, gpus))
+    run(keep_out(asked, nodeset, reason, until, gpus))
 
 
-async def _cordon(asked: Asked, nodeset: str, reason: str, until: str | None, gpus: str | None) -> None:
+async def keep_out(asked: Asked, nodeset: str, reason: str, until: str | None, gpus: str | None) -> None:
     from llmgwctl.cli.job import operator
     from llmgwctl.model.errors import UsageError
     from llmgwctl.model.life import Cordon
@@ -182,110 +175,3 @@ def _tell(s: Session, what: str, made: Cordon | None, missed: dict[str, str]) ->
         out(clean(f"{what}{gpus} {fold(names)}" + (f": {words(made)}" if made else "")))
     for some, why in alike(missed.items()):
         s.note(f"{fold(some)}: {clean(why)}")
-
-
-# --- drain ----------------------------------------------------------------------------------------------------------
-
-
-@shared
-def drain(
-    *,
-    asked: Asked,
-    nodeset: NodesetArgument,
-    stop: Annotated[bool, typer.Option("--stop", help="Stop the replicas that use them.")] = False,
-    move: Annotated[bool, typer.Option("--move", help="Stop them one by one, and place each again elsewhere.")] = False,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the cordon.")] = "drained",
-    until: UntilOption = None,
-) -> None:
-    """Say which replicas use hosts; with --stop or --move cordon the hosts and empty them.
-
-    Example: llmgwctl hosts drain r1-t07 --move --reason 'DIMM 3'
-
-    Without --stop and --move nothing is changed. Exit code 1 when a replica could not be stopped or placed again, 3
-    when a host did not answer.
-    """
-    if stop or move:
-        only_live(asked, "stopped")
-    run(_drain(asked, nodeset, reason, until, stop=stop, move=move))
-
-
-async def _drain(asked: Asked, nodeset: str, reason: str, until: str | None, *, stop: bool, move: bool) -> None:
-    from llmgwctl.cli.life import find, read_life, tell_unseen
-    from llmgwctl.model.errors import UsageError
-
-    if stop and move:
-        raise UsageError("--stop or --move, not both")
-    if stop or move:
-        await _cordon(replace(asked, json=False), nodeset, reason, until, None)
-    async with session(replace(asked, hosts=None, pool=None)) as s:
-        names = {h.name for h in s.inventory.select(nodeset, option="")}
-        snapshot = await read_life(s)
-        using = [r for r in find(snapshot, None) if any(x.host in names for x in r.shards)]
-        unseen = sorted(f.host.name for f in snapshot.hosts if f.host.name in names and not f.life.ok)
-        _tell_using(s, using, names, unseen)
-        left = await _emptied(s, snapshot, using, move=move) if stop or move else []
-        if using and not (stop or move):
-            again = f"llmgwctl hosts drain {shlex.quote(nodeset)} --move"
-            s.note(f"nothing was changed: `{again}` places them elsewhere, --stop ends them")
-        tell_unseen(s, snapshot)
-    finish(FAILED if left else UNKNOWN if unseen else 0)
-
-
-def _tell_using(s: Session, using: list[ReplicaState], names: set[str], unseen: list[str]) -> None:
-    from llmgwctl.render import life as render
-    from llmgwctl.render.fold import fold
-
-    if s.asked.json:
-        out_json({**render.ps_document(using), "schema": "llmgwctl.drain/v1", "hosts": sorted(names)})
-    elif using:
-        out(render.ps(using, look()))
-    elif unseen:
-        out(f"no replica is known to use them; what runs on {fold(unseen)} could not be read")
-    else:
-        out("no replica uses them")
-
-
-async def _emptied(s: Session, snapshot: Snapshot, using: list[ReplicaState], *, move: bool) -> list[str]:
-    """One replica after the other, so that no more than one is missing at a time. The names of those not done."""
-
-    async def emptied(r: ReplicaState) -> bool:
-        return await stopped(s, snapshot, r) and (not move or await placed_again(s, r))
-
-    return [r.id for r in using if not await emptied(r)]
-
-
-async def stopped(s: Session, snapshot: Snapshot, r: ReplicaState) -> bool:
-    """Stop a replica, say how, and whether nothing of it is left."""
-    from llmgwctl.cli.life import ours, tell_stopped
-    from llmgwctl.launch.state import targets_of
-    from llmgwctl.launch.stop import stop_replica
-    from llmgwctl.launch.witness import forget
-
-    if not ours(s, r, snapshot, named=False):
-        return False
-    done: tuple[Stopped, ...] = await stop_replica(targets_of(snapshot, r), s.transport)
-    tell_stopped(s, r, done)
-    gone = bool(done) and all(x.gone for x in done)
-    if gone and len(done) == len(r.shards):
-        await forget(snapshot, r.id, r.launch, s.transport)
-    return gone
-
-
-async def placed_again(s: Session, r: ReplicaState) -> bool:
-    """The same profile once more, under the same name where it can be had."""
-    from llmgwctl.cli.job import Wanted
-    from llmgwctl.cli.placing import bring_up
-    from llmgwctl.model.errors import LlmgwError
-    from llmgwctl.render.text import clean
-
-    if r.profile not in s.inventory.profiles:
-        s.note(f"{r.id}: its profile {clean(r.profile) or '?'} is not in the inventory: not placed again")
-        return False
-    try:
-        await bring_up(replace(s.asked, hosts=None, pool=None, json=False), Wanted(r.profile, 1, ids=(r.id,)))
-    except LlmgwError as e:
-        s.note(f"{r.id}: not placed again: {clean(str(e))}")
-        return False
-    except typer.Exit:
-        return False  # the reasons have been printed
-    return True

@@ -34,11 +34,12 @@ COULD_NOT_TELL = 3
 
 
 def register(app: typer.Typer) -> None:
-    from llmgwctl.cli import cordoning
+    from llmgwctl.cli import cordoning, draining
 
     group = typer.Typer(invoke_without_command=True)
     group.callback()(hosts)
     cordoning.register(group)
+    draining.register(group)
     app.add_typer(group, name="hosts")
     app.command()(probe)
     app.command()(nvlink)

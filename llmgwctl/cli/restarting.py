@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 
-from llmgwctl.cli.common import Asked, finish, session
+from llmgwctl.cli.common import Asked, Session, finish, session
 from llmgwctl.cli.job import Wanted, job_of
 from llmgwctl.cli.life import FAILED, chosen, find, read_life, tell_stopped, tell_unseen
 from llmgwctl.cli.naming import not_there
@@ -30,19 +30,34 @@ async def restart(asked: Asked, name: str) -> None:
         tell_unseen(s, snapshot)
         if not states:
             raise UsageError(not_there(name, find(snapshot, None)))
-        profile = next((r.profile for r in states if r.profile), name.rpartition("-")[0])
-        wanted = Wanted(profile, 1, ids=(name,))
-        job = job_of(s, wanted)
-        if any(worth_keeping(r) for r in states):
-            found = await s.collect(extra=with_owners(job.profile))
-            await planned(job, without(found, states), spared=left_alone(name))
+        wanted = Wanted(profile_of(states, name), 1, ids=(name,))
+        await sure_of_the_next(s, wanted, states)
         for r in states:
-            done = await stop_replica(targets_of(snapshot, r), s.transport)
-            tell_stopped(s, r, done)
-            if not done or not all(x.gone for x in done):
+            if not await made_way(s, snapshot, r):
                 finish(FAILED)
-            await forget(snapshot, r.id, r.launch, s.transport)
     await bring_up(asked, wanted)
+
+
+def profile_of(states: Sequence[ReplicaState], name: str) -> str:
+    return next((r.profile for r in states if r.profile), name.rpartition("-")[0])
+
+
+async def sure_of_the_next(s: Session, wanted: Wanted, states: Sequence[ReplicaState]) -> None:
+    """Ends with the reasons, before anything is stopped, where the next of a replica could not start without it."""
+    job = job_of(s, wanted)
+    if any(worth_keeping(r) for r in states):
+        found = await s.collect(extra=with_owners(job.profile))
+        await planned(job, without(found, states), spared=left_alone(*wanted.ids))
+
+
+async def made_way(s: Session, snapshot: Snapshot, r: ReplicaState) -> bool:
+    """Stop a replica, say how, and whether nothing of it is left on the hosts that answer."""
+    done = await stop_replica(targets_of(snapshot, r), s.transport)
+    tell_stopped(s, r, done)
+    gone = bool(done) and all(x.gone for x in done)
+    if gone and len(done) == len(r.shards):
+        await forget(snapshot, r.id, r.launch, s.transport)
+    return gone
 
 
 def worth_keeping(r: ReplicaState) -> bool:

@@ -1,0 +1,90 @@
+"""hosts drain: who uses a host, and their move or their end; what cannot be moved is not stopped."""
+
+from __future__ import annotations
+
+import json
+
+from test_life_cli import Cli, cli  # noqa: F401 (a fixture)
+from test_schema import check
+
+EXTRA = """
+[profiles.sim-extra]
+engine = "sim"
+gpus_per_node = 1
+port = "8200-8299"
+"""
+
+
+async def test_drain_says_who_uses_a_host_and_moves_them(cli: Cli) -> None:  # noqa: F811
+    """Without a word nothing changes; moved, the replica serves elsewhere under its name; stopped, it is gone."""
+    assert (await cli("place", "sim-small"))[0] == 0
+    (before,) = (await cli.json("ps"))["replicas"]
+    host = before["shards"][0]["host"]
+    told = await cli.json("hosts", "drain", host)
+    assert [r["id"] for r in told["replicas"]] == ["sim-small-0"]
+    assert f"nothing was changed: `llmgwctl hosts drain {host} --move`" in (await cli("hosts", "drain", host))[2]
+    assert (await cli.json("ps"))["replicas"][0]["launch"] == before["launch"]
+    code, _, err = await cli("hosts", "drain", host, "--move", "--reason", "fan")
+    assert code == 0, err
+    (after,) = (await cli.json("ps"))["replicas"]
+    assert (after["id"], after["state"]) == ("sim-small-0", "ready")
+    assert after["shards"][0]["host"] != host
+    assert (await cli("hosts", "drain", after["shards"][0]["host"], "--stop"))[0] == 0
+    assert (await cli.json("ps"))["replicas"] == []
+    assert json.loads((await cli("--json", "hosts", "drain", host))[1])["replicas"] == []
+    assert (await cli("hosts", "drain", host, "--stop", "--move"))[0] == 2
+
+
+async def launches(cli: Cli) -> dict[str, tuple[str, str, list[str]]]:  # noqa: F811
+    """By replica: its launch, its state, its hosts."""
+    found = (await cli.json("ps"))["replicas"]
+    return {r["id"]: (r["launch"], r["state"], [s["host"] for s in r["shards"]]) for r in found}
+
+
+async def test_what_has_no_place_elsewhere_runs_on(cli: Cli) -> None:  # noqa: F811
+    """Exit code 4 with the reasons host by host; it was never stopped. Room made, it moves."""
+    assert (await cli("place", "sim-nvl"))[0] == 0
+    before = await launches(cli)
+    assert before["sim-nvl-0"][2] == ["r1-t01", "r1-t02"]
+    assert (await cli("hosts", "cordon", "r1-t03", "--reason", "DIMM 3"))[0] == 0
+    code, out, err = await cli("hosts", "drain", "r1-t02", "--move", "--reason", "fan")
+    assert code == 4, err
+    assert "sim-nvl: no placement fits" in out
+    assert "cordoned: DIMM 3" in out
+    assert "cordoned: fan" in out
+    assert "is stopped" not in out + err
+    assert "sim-nvl-0 was not stopped: it is left as it is" in err
+    assert await launches(cli) == before
+    assert (await cli("hosts", "uncordon", "r1-t03"))[0] == 0
+    code, out, err = await cli("hosts", "drain", "r1-t02", "--move", "--reason", "fan")
+    assert code == 0, err
+    assert (await launches(cli))["sim-nvl-0"][1:] == ("ready", ["r1-t01", "r1-t03"])
+
+
+async def test_each_replica_is_moved_or_left_by_itself(cli: Cli) -> None:  # noqa: F811
+    """As one document: the one without a place is left, the other is moved, whoever comes first."""
+    inventory = cli.rack.inventory
+    plain = inventory.read_text()
+    inventory.write_text(plain + EXTRA)
+    for profile in ("sim-extra", "sim-small"):
+        assert (await cli("place", profile))[0] == 0
+    before = await launches(cli)
+    assert before["sim-extra-0"][2] == before["sim-small-0"][2]
+    (host,) = before["sim-small-0"][2]
+    inventory.write_text(plain + EXTRA + 'gpu_class = "H100"\n')
+    code, out, err = await cli("--json", "hosts", "drain", host, "--move")
+    told = json.loads(out)
+    check(told)
+    assert code == 4, err
+    assert told["done"] == [
+        {"replica": "sim-extra-0", "did": "left", "code": 4},
+        {"replica": "sim-small-0", "did": "moved", "code": 0},
+    ]
+    assert "no placement fits" in err
+    inventory.write_text(plain)  # now nobody knows what sim-extra was
+    code, _, err = await cli("hosts", "drain", host, "--move")
+    assert code == 2
+    assert "sim-extra-0: not moved: " in err
+    after = await launches(cli)
+    assert after["sim-extra-0"] == before["sim-extra-0"]
+    assert (after["sim-small-0"][1], after["sim-small-0"][2] != [host]) == ("ready", True)
