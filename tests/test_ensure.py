@@ -119,6 +119,21 @@ def test_failed_starts_back_off_from_a_minute_to_an_hour():
     assert (todo(*served).died_at_start, todo(*served).place) == (0, 1)
 
 
+HALF = {
+    "stopped, not cleaned": [facts("n0", [record(0, stopping=True)]), facts("n1", [record(1, "exited")])],
+    "the leader cleaned": [facts("n0"), facts("n1", [record(1, "exited")])],
+    "a host that did not answer": [facts("n0"), facts("n1", [record(1)])],
+}
+
+
+@pytest.mark.parametrize("row", HALF)
+def test_what_is_half_stopped_has_not_failed_at_its_start(row):
+    """Whether it ever served lay with the leader, and a leader that is stopped takes the others along."""
+    found = todo(*HALF[row])
+    assert (did(found), found.died_at_start, found.wait_s) == ((["p-0"], 1), 0, 0)
+    assert found.remove[0][1].startswith("half stopped, the rest is ended: rank ")
+
+
 def test_changed_profiles_are_reported_and_replaced_one_at_a_time():
     """Only when all is well otherwise, so that no more than one is missing."""
     now = Profile("p", "sim", replicas=2, args=("--new",))
@@ -236,6 +251,25 @@ async def test_what_dies_at_start_backs_off_and_is_shown(cli: Cli) -> None:  # n
     assert (await cli.json("ps"))["replicas"] == []
     assert list((cli.home / "llmgwctl/logs").iterdir())
     assert (await told(cli, "sim-small"))[2] == [("back off", "")]
+
+
+async def test_a_stop_that_was_not_finished_is_no_failed_start(cli: Cli) -> None:  # noqa: F811
+    """A host did not answer the stop. ps says half stopped and how to go on; ensure ends the rest, and places."""
+    assert (await cli("place", "sim-nvl"))[0] == 0
+    cli.rack.set("r1-t02", "refused")
+    assert (await cli("stop", "sim-nvl-0"))[0] == 3
+    cli.rack.clear("r1-t02")
+    while (await cli.json("ps"))["replicas"][0]["shards"][1]["state"] != "exited":
+        pass
+    (shown,) = (await cli.json("ps"))["replicas"]
+    assert (shown["state"], shown["half_stopped"]) == ("failed", True)
+    assert "`llmgwctl stop sim-nvl-0`" in shown["what_to_do"]
+    text = (await cli("ps"))[1]
+    assert "failed (half stopped)" in text
+    assert "restart" not in text
+    code, one, actions = await told(cli, "sim-nvl")
+    assert (code, actions, one["back_off_s"]) == (0, [("stop", "sim-nvl-0"), ("place", "sim-nvl-0")], 0)
+    assert (await until_ready(cli, "sim-nvl"))[0] == 0
 
 
 async def test_a_replica_on_a_dead_host_is_not_doubled_until_the_profile_says_so(cli: Cli) -> None:  # noqa: F811

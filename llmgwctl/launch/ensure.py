@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from llmgwctl.launch.prepare import fingerprint
 from llmgwctl.model.host import Snapshot
+from llmgwctl.model.numbers import document
 from llmgwctl.model.profile import Profile
 from llmgwctl.model.replica import ReplicaState
 
@@ -96,6 +96,8 @@ def decide(
 
 def died_at_start(state: ReplicaState) -> bool:
     """It never served and its own processes are why, not a host that went away."""
+    if state.half_stopped:  # its leader's end takes the others along, and what said that it served may be gone
+        return False
     late = state.state == "starting" and not state.stuck
     return not state.served and (late or any(s.state == "exited" for s in state.shards))
 
@@ -105,7 +107,8 @@ def dead(profile: Profile, state: ReplicaState) -> str:
     if any(s.known_newer for s in state.shards):
         return ""
     if state.state == "failed":
-        return state.why or "failed"
+        half = "half stopped, the rest is ended: " if state.half_stopped else ""
+        return half + (state.why or "failed")
     if state.state == "starting" and state.for_s is not None:
         if state.stuck and state.for_s >= STUCK_S:
             return f"claimed {state.for_s:.0f} s ago, and nothing was started"
@@ -130,8 +133,6 @@ def back_off_of(snapshot: Snapshot, profile: str) -> BackOff:
 
 
 def _failures(text: str) -> int:
-    try:
-        told = json.loads(text)
-        return max(0, min(int(told["failures"]), 1000))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return 0
+    told = document(text)
+    failures = told.get("failures") if isinstance(told, dict) else None
+    return max(0, min(failures, 1000)) if isinstance(failures, int) else 0

@@ -190,7 +190,7 @@ def _missing(rank: int, host: str, gpus: tuple[int, ...], facts: HostFacts | Non
     if not facts.life.ok:
         why = facts.reachable.why if facts.reachable.broken else facts.life.why
         return ShardState(rank, host, "unknown", None, gpus, why=why or "its host could not be read")
-    return ShardState(rank, host, "gone", None, gpus, why="nothing of it is on its host")
+    return ShardState(rank, host, "gone", None, gpus, why="nothing of it is on its host", absent=True)
 
 
 # --- what stop and logs need ----------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ class ShardState:
     account: str = ""
     known_newer: bool = False
     for_s: float | None = None  # how long it has been in that state, by its host's own clock
+    absent: bool = False  # its host was read, and nothing of it is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +60,8 @@ class ReplicaState:
     def stuck(self) -> bool:
         """Claims without anything that could become a process: the llmgwctl that made them is gone or not yet there."""
         return self.state == "starting" and any(s.state == "claimed" for s in self.shards)
+
+    @property
+    def half_stopped(self) -> bool:
+        """A stop of it has begun and not ended: what its other ranks did since is no fault of theirs."""
+        return self.state == "failed" and any(s.state == "stopping" or s.absent for s in self.shards)

@@ -30,7 +30,7 @@ def ps(states: Sequence[ReplicaState], look: Look = PLAIN, *, verbose: bool = Fa
 
 
 def _row(r: ReplicaState) -> tuple[str | Text, ...]:
-    word = f"{r.state} (stuck)" if r.stuck else r.state
+    word = f"{r.state} (stuck)" if r.stuck else f"{r.state} (half stopped)" if r.half_stopped else r.state
     fabric = short_domain(r.fabric) or r.tier
     ranks = " ".join(f"{s.host}:{ranges(s.gpus) if s.gpus else '-'}" for s in r.shards)
     over = r.transport if r.transport == "not proved" else r.proof or r.transport  # why not, stands with the details
@@ -51,6 +51,8 @@ def what_to_do(r: ReplicaState) -> str:
     """The next command to type; empty: nothing."""
     if r.stuck:
         return f"nothing was started: `llmgwctl stop {r.id}` takes its claims away, if no `place` is at work"
+    if r.half_stopped:
+        return f"half stopped: `llmgwctl stop {r.id}` ends the rest; `ensure` does too, and places what is missing"
     if r.state == "failed":
         return f"`llmgwctl logs {r.id}` says why; `llmgwctl restart {r.id}` (or `ensure`) places it again"
     if r.state == "unknown":
@@ -84,6 +86,7 @@ def _replica(r: ReplicaState) -> dict[str, Any]:
         "profile": r.profile,
         "state": r.state,
         "stuck": r.stuck,
+        "half_stopped": r.half_stopped,
         "why": r.why,
         "endpoint": r.endpoint or None,
         "tier": r.tier or None,
