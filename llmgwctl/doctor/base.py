@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from llmgwctl.model.fabric import Domain, FabricMap, HostVerdict
+from llmgwctl.model.fact import fact
 from llmgwctl.model.finding import CheckCard, Severity, Who
 from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.model.plan import ReplicaPlan
@@ -16,7 +17,7 @@ from llmgwctl.model.reading import Reading
 from llmgwctl.model.weights import ModelFiles
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Found:
     """A problem on these hosts, with the values read. What is None or empty is as the check says."""
 
@@ -27,7 +28,7 @@ class Found:
     who: Who | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Unknown:
     """What a check could not tell, and why: the command or the right that is missing. Never "fine".
 
@@ -45,7 +46,7 @@ class Unknown:
 Answer = Found | Unknown
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Launch:
     """A placed replica that is about to start: what the checks of the launch look at.
 
@@ -59,7 +60,7 @@ class Launch:
     shm: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class AllReduce:
     """What nccl-tests said on one host: bus bandwidth in GB/s, wrong values. `absent`: they are not installed."""
 
@@ -69,7 +70,7 @@ class AllReduce:
     absent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Across:
     """An all-reduce over all GPUs of several hosts by one path. `bus_gbps`: GB/s of its slowest rank.
 
@@ -90,7 +91,7 @@ class Across:
     rails_gbps: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Deep:
     """Active tests. `tcp`: (from, to) -> why not, "" when connected; `untested`: hosts that could not be tested."""
 
@@ -101,7 +102,7 @@ class Deep:
     across: tuple[Across, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class View:
     """What a check looks at. `hosts`: those that answered and of which every reading that it needs is there."""
 
@@ -143,7 +144,7 @@ def _any_host(_: HostFacts) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Check(CheckCard):
     """One line of CHECKS. A reading of `needs` that is broken makes it unknown, one that is absent makes it quiet.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from llmgwctl.model.fact import fact
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class PcieLink:
     """GPU Link Info. The most is what this GPU can have in this host. None: not printed.
 
@@ -18,7 +20,7 @@ class PcieLink:
     width_max: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class PowerLimits:
     """Limits in watts: what holds now, what was asked for, what the product has, and the most that may be asked for."""
 
@@ -28,7 +30,7 @@ class PowerLimits:
     max_w: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Condition:
     """The driver's own words where they are known. None (or empty): not printed by this driver, or N/A on this card.
 

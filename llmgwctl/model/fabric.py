@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from llmgwctl.model.fact import fact
 from llmgwctl.model.plan import Tier
 
 ImexState = Literal["up", "down", "degraded", "not-applicable", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class DeclaredFabric:
     """[fabrics.NAME] of the inventory: the operator's word for who reaches whom. `hcas` empty: all compute HCAs."""
 
@@ -19,7 +20,7 @@ class DeclaredFabric:
     hcas: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Reason:
     """Why a host may not carry a shard. `scope` any: no shard at all; nvlink: none in the NVLink tier.
 
@@ -32,7 +33,7 @@ class Reason:
     unknown: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class HostVerdict:
     """The one answer about a host that the page, the plan and the doctor share."""
 
@@ -61,7 +62,7 @@ class HostVerdict:
         return tuple(r.text for r in self.reasons if r.unknown)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class DomainHost:
     """A host as it stands in a domain. `tray` and `slot` from Platform Info, None where not printed."""
 
@@ -72,7 +73,7 @@ class DomainHost:
     any_joined: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Domain:
     """GPUs that share (ClusterUUID, CliqueId). Without a joined tray: `cluster_uuid` and `clique_id` are None."""
 
@@ -99,7 +100,7 @@ class Domain:
         return sum(h.any_joined for h in self.hosts) > 1
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class RailPort:
     """A port that carries compute traffic. `rail`: the subnet of its routable GIDs on RoCE; "" on InfiniBand."""
 
@@ -112,7 +113,7 @@ class RailPort:
         return f"{self.hca}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ScaleOut:
     """Hosts whose HCAs reach each other. `strength` declared (the operator says so) or probable."""
 
@@ -127,7 +128,7 @@ class ScaleOut:
         return tuple(self.ports)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Outside:
     """A host in no domain, with the plain reason, and the scale-out fabrics that it is in."""
 
@@ -136,7 +137,7 @@ class Outside:
     fabrics: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class FabricMap:
     """What one snapshot says of the whole fleet. `dropped_hcas`: host -> adapters left out, each with why."""
 

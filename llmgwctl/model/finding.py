@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from datetime import date
 from typing import Literal
+
+from llmgwctl.model.fact import fact
 
 Severity = Literal["block", "degrade", "warn", "info"]
 SEVERITIES: tuple[Severity, ...] = ("block", "degrade", "warn", "info")
@@ -27,7 +29,7 @@ FAMILIES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class CheckCard:
     """What a check says of itself. Its id is permanent; the digit in it is the family.
 
@@ -56,7 +58,7 @@ class CheckCard:
         return f"docs/checks.md#{self.id.lower()}"
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Finding:
     """One line of the report. `folded`: ids of checks that say nothing of their own because of this one."""
 
@@ -74,7 +76,7 @@ class Finding:
         return self.check.id
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class NotTold:
     """Checks that could not be made on these hosts, and why. `counts`: it matters for whether they may be used."""
 
@@ -87,7 +89,7 @@ class NotTold:
     who: Who | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Next:
     """The one thing to do first on these hosts."""
 
@@ -99,7 +101,7 @@ class Next:
     disturbs: str
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Report:
     findings: tuple[Finding, ...] = ()
     unknown: tuple[NotTold, ...] = ()
@@ -124,7 +126,7 @@ class Report:
         return 3 if any(u.counts or strict for u in open_) else 0
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Suppression:
     """[[doctor.suppress]] of the inventory. `hosts` empty: all of them. Until that day, and not a day longer."""
 
@@ -141,7 +143,7 @@ class Suppression:
         return check_id == self.check and today <= self.until and (not self.hosts or host in self.hosts)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Gone:
     """A finding that is no more, on these hosts."""
 
@@ -150,7 +152,7 @@ class Gone:
     severity: str
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Changes:
     """`report`: only what is new or worse."""
 

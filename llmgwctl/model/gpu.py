@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from llmgwctl.model.condition import Condition
+from llmgwctl.model.fact import fact
 
 ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class FabricHealth:
     """Rows of the Health block. None: this driver does not print the row, or printed N/A.
 
@@ -59,7 +60,7 @@ class FabricHealth:
         return self != FabricHealth()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Fabric:
     """The Fabric block as printed: the driver's own words. None: the key is not printed by this driver.
 
@@ -103,7 +104,7 @@ class Fabric:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Platform:
     """Platform Info (R570+): where the tray sits. None: not printed, or N/A, or empty."""
 
@@ -115,7 +116,7 @@ class Platform:
     module_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class GpuProcess:
     """A process that nvidia-smi names on a GPU. `kind`: C compute, G graphics, C+G, M+C; `user` from /proc."""
 
@@ -126,7 +127,7 @@ class GpuProcess:
     user: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Gpu:
     """One readable block of `nvidia-smi -q`. `index` is nvidia-smi's (its place by PCI address)."""
 
@@ -155,7 +156,7 @@ class Gpu:
     processes_known: bool = True  # False: the block has error text where processes stand
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class GpuReport:
     """What one `nvidia-smi -q` said of a host. `lost`: texts of GPUs that it counts and cannot read.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
+from llmgwctl.model.fact import fact
 from llmgwctl.model.gpu import GpuReport
 from llmgwctl.model.imex import Imex
 from llmgwctl.model.life import HostLife
@@ -22,7 +23,7 @@ from llmgwctl.model.reading import Reading, broken
 from llmgwctl.model.topology import GpuLinks, Numa, Topology
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Expect:
     """What the inventory says that a host should be; None: it does not say."""
 
@@ -31,7 +32,7 @@ class Expect:
     domain: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Host:
     """One host as the inventory names it. `root_prefix` is empty except on simulated hosts."""
 
@@ -53,7 +54,7 @@ class Host:
     order: int = 0  # place in the inventory
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class System:
     """What /proc and the login shell say. Limits: None is unlimited. Times in seconds, sizes in bytes."""
 
@@ -78,7 +79,7 @@ def _unread() -> Reading:  # type: ignore[type-arg]
     return NOT_READ
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class HostFacts:
     """A host and its readings. `reachable` broken: one of the named end states, and every reading says so.
 
@@ -111,7 +112,7 @@ READINGS = tuple(f.name for f in fields(HostFacts) if f.name not in ("host", "re
 """The fields of HostFacts that a probe fills."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Snapshot:
     """Everything read from all hosts at one time."""
 

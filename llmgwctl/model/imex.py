@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from llmgwctl.model.fact import fact
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ImexNode:
     """One line of the table. `host` is the line of nodes_config.cfg: an address or a name."""
 
@@ -16,7 +16,7 @@ class ImexNode:
     local: bool | None = None  # the `* addr *` mark (580+ text); None: this format does not mark
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ImexTable:
     """`nvidia-imex-ctl -N`. `cells[(i, j)]`: node i's connection to j, as a token (C N R D I A !V! !M! !A! !R!)."""
 
@@ -29,7 +29,7 @@ class ImexTable:
         return next((n for n in self.nodes if n.host in addresses), None)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ImexChannel:
     """/dev/nvidia-caps-imex-channels/channelN: major as on the device node, writable for the account that asked."""
 
@@ -38,7 +38,7 @@ class ImexChannel:
     writable: bool
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Imex:
     """IMEX on one host, from the command, the service and its files.
 

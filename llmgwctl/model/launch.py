@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from llmgwctl.model.fact import fact
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class EnvVar:
     """One variable of a shard with the reason why it is set. `overrides`: what the profile replaced, if it did.
 
@@ -23,7 +23,7 @@ class EnvVar:
         return "***" if self.secret else self.value
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Operator:
     """Who asks: written into claims and specs, so that others know whom to call."""
 

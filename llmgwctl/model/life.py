@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from llmgwctl.model.fact import fact
 
 SPEC_SCHEMA = "llmgwctl.shard/v1"
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Claim:
     """One file in the claim directory: a GPU (or a slot) that a shard has. `key` is gpu-<uuid> or slot-<replica>."""
 
@@ -25,7 +25,7 @@ class Claim:
     stale: bool = False  # another boot, or ten minutes without a process
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Process:
     """A process that a supervisor started. `state`: running | exited | waiting | gone (no exit was recorded)."""
 
@@ -35,7 +35,7 @@ class Process:
     exit_code: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ShardRecord:
     """A shard directory on a host: its spec (as started) and how its processes are now."""
 
@@ -71,7 +71,7 @@ class ShardRecord:
         return self.text("launch")
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Cordon:
     """A host, or some of its GPUs, that an operator keeps out of new placements. `until`: seconds since the epoch.
 
@@ -86,7 +86,7 @@ class Cordon:
     account: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Note:
     """A small document that llmgwctl left on a host about something else. `age_s` None: written before a reboot."""
 
@@ -95,7 +95,7 @@ class Note:
     age_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class HostLife:
     """All claims and cordons (of every account) and all shards and notes (of this account) on a host."""
 

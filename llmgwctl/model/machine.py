@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from llmgwctl.model.fact import fact
 
-@dataclass(frozen=True, slots=True)
+
+@fact
 class HostProcess:
     """A process of user space. `state` as /proc has it (R, S, D, Z ...); `command` its short name."""
 
@@ -19,7 +20,7 @@ class HostProcess:
 LogKind = Literal["xid", "sxid", "nvrm", "mlx5", "nvlink", "oom", "lockup", "hung", "nfs", "disk", "limits", "other"]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class KernelLine:
     """One line of the kernel log that names the GPU, the fabric, the adapters or a sick kernel.
 
@@ -33,7 +34,7 @@ class KernelLine:
     device: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class KernelLog:
     """Lines that matter, oldest first. `cut`: there were more, and the newest were kept."""
 
@@ -42,7 +43,7 @@ class KernelLog:
     cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Limit:
     """A line of /proc/self/limits for the account that launches; None is unlimited."""
 
@@ -51,7 +52,7 @@ class Limit:
     hard: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Room:
     """Room in the file system that holds a path. `why`: it could not be told (it does not answer, no right)."""
 
@@ -64,7 +65,7 @@ class Room:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class OwnName:
     """What the host's own name is to its resolver: addresses in the order in which a program gets them.
 
@@ -76,7 +77,7 @@ class OwnName:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Resources:
     """Limits of the account, memory, and file systems. `settings`: kernel settings by name (numa_balancing ...).
 
@@ -97,7 +98,7 @@ class Resources:
         return next((x for x in self.limits if x.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Clock:
     """The host's clock less the controller's, in seconds, and by how much that may be wrong."""
 
@@ -105,7 +106,7 @@ class Clock:
     bound_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class FabricManager:
     """nvidia-fabricmanager on this host, and what of NVSwitch PCI shows. None: could not be told."""
 
@@ -125,7 +126,7 @@ class FabricManager:
     ib_umad: bool | None = None  # the module is loaded
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Versions:
     """What is installed and loaded, as each of them says; "" where it does not say. `runtimes`: name and version."""
 
@@ -142,7 +143,7 @@ class Versions:
     reboot_for: tuple[str, ...] | None = None  # packages for which Debian and its kin want a reboot; None: not said
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class NcclFile:
     """A file from which NCCL takes settings that no environment shows."""
 
@@ -151,7 +152,7 @@ class NcclFile:
     why: str = ""  # it is there and could not be read
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Installed:
     """What an engine's version command said: names and versions; `why`: what it said instead."""
 

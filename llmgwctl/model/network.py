@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+
+from llmgwctl.model.fact import fact
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Gid:
     """One entry of a port's GID table. `kind`: "IB/RoCE v1" | "RoCE v1" | "RoCE v2" | "" (not readable)."""
 
@@ -25,7 +26,7 @@ class Gid:
         return not (self.address.is_link_local or self.address.is_unspecified)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Port:
     """/sys/class/infiniband/DEV/ports/N. `state` ACTIVE, DOWN, INIT, ARMED ...; `rate_gbps` per port."""
 
@@ -49,7 +50,7 @@ class Port:
         return self.gids[0].gid[:19] if self.gids and self.gids[0].index == 0 else None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Hca:
     """An RDMA adapter. `switch_management`: an NVSwitch bridge function (SW_MNG in its VPD); None: VPD not readable."""
 
@@ -69,7 +70,7 @@ class Hca:
     switch_management: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Interface:
     """A network interface with its addresses as CIDR ("10.1.1.7/24"), link-local ones left out."""
 
@@ -80,7 +81,7 @@ class Interface:
     mtu: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Route:
     """One line of the main table. `to` is CIDR, 0.0.0.0/0 for the default; `source` may be empty."""
 
@@ -90,7 +91,7 @@ class Route:
     metric: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Network:
     """Interfaces and routes of one host, and the address at which this very SSH connection reached it.
 

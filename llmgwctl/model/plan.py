@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from llmgwctl.model.fact import fact
 
 Tier = Literal["nvlink", "scale-out", "tcp", "single-host"]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class LeftOut:
     """A host that carries no shard of this plan, with every reason (of the tiers that were tried)."""
 
@@ -16,7 +18,7 @@ class LeftOut:
     reasons: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class RoceRail:
     """What a RoCE host needs told: one GID index for all its HCAs, or an address range, or neither."""
 
@@ -25,7 +27,7 @@ class RoceRail:
     indexes: tuple[tuple[str, tuple[int, ...]], ...] = ()  # adapter port -> its routable RoCE v2 entries
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ShardPlan:
     """The part of a replica on one host. `hcas` are "mlx5_0:1" of the chosen fabric; `interface` carries bootstrap."""
 
@@ -45,7 +47,7 @@ class ShardPlan:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ReplicaPlan:
     """One replica, ready to be started. Rank 0 is the leader; `ports` by the names that the engine asked for."""
 
@@ -67,7 +69,7 @@ class ReplicaPlan:
         return dict(self.ports)[name]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Candidate:
     """A domain or fabric that was looked at, and what became of it."""
 
@@ -78,7 +80,7 @@ class Candidate:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Plan:
     """The answer to `plan PROFILE`. No placement: `replicas` is empty and `why_not` says why."""
 

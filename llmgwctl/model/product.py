@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
+from llmgwctl.model.fact import fact
 
-@dataclass(frozen=True, slots=True)
+
+@fact
 class Product:
     """Facts of one GPU product. `host_gpus`: usual counts per host; `nvlinks` per GPU; speeds in GB/s per link.
 

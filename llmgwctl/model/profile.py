@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from llmgwctl.model.fact import fact
 
 FabricWish = Literal["prefer-nvlink", "require-nvlink", "require-rdma", "allow-tcp"]
 Runtime = Literal["docker", "podman", "enroot"]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Container:
     """The engine runs from an image. `path`: where its programs are in it, "" when they are on its PATH.
 
@@ -22,7 +23,7 @@ class Container:
     mounts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Profile:
     """One [profiles.NAME] table, checked and completed. `gpus_per_node` is never 0 except for a sim without GPUs."""
 

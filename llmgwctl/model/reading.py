@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
+
+from llmgwctl.model.fact import fact
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Reading(Generic[T]):
     """A value with its state. `value` is set only when ok, `why` only when it is not."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from llmgwctl.model.fact import fact
 
 WAYS = ("PIX", "PXB", "PHB", "NODE", "SYS")  # nearest first
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Topology:
     """`nvidia-smi topo -m`. GPUs by nvidia-smi's numbers, which have gaps when a GPU is lost; adapters by name.
 
@@ -24,7 +26,7 @@ class Topology:
     gpu_numa: dict[int, int] = field(default_factory=dict)  # the node of the GPU's own memory (Grace)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class GpuLinks:
     """One GPU of `nvidia-smi nvlink -s`: GB/s a link, None an inactive one; `why`: what it says in place of links."""
 
@@ -38,7 +40,7 @@ class GpuLinks:
         return sum(s is not None for s in self.speeds)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class NumaNode:
     """A node of /sys/devices/system/node. `cpus` is empty where it is memory alone: nothing can be bound to it."""
 
@@ -47,7 +49,7 @@ class NumaNode:
     memory_mib: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Numa:
     """The host's nodes, and the node of each NVIDIA function by PCI address (8-digit upper-case domain)."""
 
@@ -59,7 +61,7 @@ class Numa:
         return tuple(n.number for n in self.nodes if n.cpus)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Nearest:
     """The adapters nearest to a GPU, and the way to them."""
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from llmgwctl.model.fact import fact
 
 Kind = Literal["folder", "file", "absent", "unreadable"]
 WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")  # in the order in which engines prefer them
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ModelFiles:
     """What a host has at a model's path. `sizes`: name -> bytes; `indexed`: names that the weights index lists."""
 
