@@ -192,6 +192,16 @@ def test_what_is_not_known_is_said():
     assert "the matrix does not name all GPUs" in words(part(4), {"a": replace(one, topology=short)})
 
 
+def test_what_was_not_looked_at_is_not_said_to_be_unknown():
+    """A profile that takes every GPU leaves no choice: neither matrix nor NUMA nodes are asked for; `node` does."""
+    whole = host(product="NVIDIA H100 80GB HBM3", count=8)["a"]
+    told = words(part(8), {"a": replace(whole, topology=broken("not saved"))})
+    assert "NVLink between all (NV18); all of the host, so NUMA nodes were not looked at (`llmgwctl node`" in told
+    assert "not known" not in told
+    known = host(product="NVIDIA H100 80GB HBM3", count=8, nodes=(0,) * 4 + (1,) * 4)["a"]
+    assert "NUMA nodes 0, 1" in words(part(8), {"a": replace(known, topology=broken("not saved"))})
+
+
 def test_a_host_whose_neighbours_are_free_comes_first():
     """The fuller host has no two neighbours left; among equals the fuller one is taken."""
     broken_up = host(PAIRS, name="a", busy=(0, 1, 2, 3))

@@ -148,6 +148,8 @@ def reason(place: Near, chosen: Sequence[Gpu], total: int) -> str:
     if len(indexes) == total and not place.links:
         return "all of the host"
     words = [_nvlink_words(place, indexes)] if len(indexes) > 1 else []
+    if len(indexes) == total and not place.nodes:
+        return "; ".join([*words, "all of the host, so NUMA nodes were not looked at (`llmgwctl node` shows them)"])
     return "; ".join([*words, _numa_words(place, indexes)])
 
 
