@@ -44,6 +44,13 @@ def whole_hosts(snapshot: Snapshot, local: Cordons) -> dict[str, str]:
 def words(cordon: Cordon) -> str:
     """A cordon in words: the reason, who, and until when."""
     who = f"by {cordon.by}" if cordon.by else f"by account {cordon.account}" if cordon.account else ""
-    until = f"until {datetime.fromtimestamp(cordon.until, UTC):%Y-%m-%d %H:%M} UTC" if cordon.until else ""
-    more = " ".join(filter(None, (who, until)))
+    more = " ".join(filter(None, (who, _until(cordon.until))))
     return f"{cordon.reason} ({more})" if more else cordon.reason
+
+
+def _until(seconds: float | None) -> str:
+    """Every account of a host may write any number there: what no calendar has is for ever."""
+    try:
+        return f"until {datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC" if seconds else ""
+    except (OverflowError, ValueError, OSError):
+        return ""

@@ -132,7 +132,15 @@ def _rail_of(hca: Hca, port: Port, subnets: Subnets) -> str:
     addresses = {str(g.address) for g in port.gids if g.routable and g.kind == "RoCE v2"}
     own = [subnets[a] for a in addresses if a in subnets]
     found = [on[name] for on in own for name in set(hca.netdevs).intersection(on)]
-    return str(ipaddress.ip_interface(min(found)[1]).network) if found else ""
+    return _network_of(min(found)[1]) if found else ""
+
+
+def _network_of(cidr: str) -> str:
+    """A host may tell of a prefix that no address has (/255): that is no rail, and no other host's trouble."""
+    try:
+        return str(ipaddress.ip_interface(cidr).network)
+    except ValueError:
+        return ""
 
 
 def scale_out(

@@ -125,7 +125,7 @@ def _left_out(fleet: Fleet, replicas: Sequence[ReplicaPlan], tried: dict[Tier, T
 
 def _free_ids(profile: str, snapshot: Snapshot, wanted: Sequence[str] = ()) -> Iterator[str]:
     """PROFILE-0, PROFILE-1 ... without those that a claim or a shard on any host has."""
-    pattern = re.compile(re.escape(profile) + r"-(\d+)")
+    pattern = re.compile(re.escape(profile) + r"-(\d{1,9})", re.ASCII)  # a claim of a stranger's may have any name
     names = {c.replica for f in snapshot.hosts if f.life.value for c in f.life.value.claims}
     names |= {s.replica for f in snapshot.hosts if f.life.value for s in f.life.value.shards}
     first = [n for n in dict.fromkeys(wanted) if n not in names and pattern.fullmatch(n)]
