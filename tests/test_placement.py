@@ -265,6 +265,12 @@ def test_names_of_replicas_skip_those_that_exist_anywhere():
     assert (replica.id, replica.port("http"), replica.port("master")) == ("big-1", 8001, 21032)
 
 
+def test_the_engines_own_ports_are_not_that_of_http():
+    """Also where the profile's range lies in the stretch from which the engine's ports are taken."""
+    replica = planned(replace(TWO, port_min=21005, port_max=21020), rack(2)).replicas[0]
+    assert dict(replica.ports) == {"http": 21005, "master": 21032}
+
+
 def test_cordoned_hosts_are_left_out_and_shown():
     result = planned(TWO, rack(3), cordons={"r1-t01": "fan"})
     assert hosts_of(result) == ["r1-t02", "r1-t03"]

@@ -9,7 +9,7 @@ from llmgwctl.model.errors import NoPlacement
 from llmgwctl.model.fabric import RailPort, ScaleOut
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.host import HostFacts
-from llmgwctl.model.network import Hca, Port
+from llmgwctl.model.network import Port
 from llmgwctl.model.plan import ReplicaPlan, RoceRail, ShardPlan
 from llmgwctl.placement.address import Control, control, towards
 from llmgwctl.placement.fleet import Fleet
@@ -106,18 +106,14 @@ def _channel(fleet: Fleet, choice: Choice) -> int | None:
 
 def _roce(facts: HostFacts, ports: Sequence[RailPort]) -> RoceRail:
     """One GID index for all chosen adapters of the host; else a range that holds one address of each."""
-    by_name = {h.name: h for h in facts.hcas.value or ()}
-    chosen = [_port(by_name[p.hca], p.port) for p in ports]
+    there = {(h.name, p.number): p for h in reversed(facts.hcas.value or ()) for p in h.ports if p.active}
+    chosen = [there[p.hca, p.port] for p in ports]
     routable = [{g.index for g in p.gids if g.kind == "RoCE v2" and g.routable} for p in chosen]
     shared = set.intersection(*routable) if routable else set()
     if shared:
         return RoceRail(gid_index=min(shared, key=lambda i: (not _all_v4(chosen, i), i)))
     indexes = tuple((p.name, tuple(sorted(found))) for p, found in zip(ports, routable, strict=True))
     return RoceRail(address_range=_one_range(chosen), indexes=indexes)
-
-
-def _port(hca: Hca, number: int) -> Port:
-    return next(p for p in hca.ports if p.number == number)
 
 
 def _all_v4(ports: Sequence[Port], index: int) -> bool:
@@ -143,7 +139,7 @@ def _ports(fleet: Fleet, hosts: Sequence[str], names: Sequence[str]) -> tuple[tu
     http = fleet.http_port(hosts[0])
     if http is None:
         raise NoPlacement(fleet.port_taken(hosts[0]))
-    base = _block(set().union(*(fleet.ports.get(h, set()) for h in hosts)))
+    base = _block({http}.union(*(fleet.ports.get(h, set()) for h in hosts)))
     return (("http", http), *((n, base + i) for i, n in enumerate(names)))
 
 
