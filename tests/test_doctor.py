@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 from doctor_racks import but, changed, fields, gpus, healthy, process, said, seen
-from facts import IN_PROGRESS, with_cells
+from facts import IN_PROGRESS, snapshot, with_cells
 from test_doctor_checks import HGX, ONE, T, cells, many, unreachable, unread
 
 from llmgwctl.cli import main
 from llmgwctl.doctor import CHECKS, before_launch, diagnose
 from llmgwctl.doctor.base import Check, Deep, Launch, View
 from llmgwctl.doctor.changes import changes, document, read, state
-from llmgwctl.doctor.choose import at_least, chosen, strangers, suppress
+from llmgwctl.doctor.choose import at_least, chosen, on_hosts, strangers, suppress
 from llmgwctl.doctor.deep import busy
 from llmgwctl.doctor.deep import read as read_perf
 from llmgwctl.doctor.xid import XIDS, recovery_word, same_gpu
@@ -255,6 +255,22 @@ def test_what_is_not_seen_any_more_is_not_gone():
     others = {n: f for n, f in healthy().items() if n != ONE}
     assert state(seen(others)[1], before)[ONE] == before[ONE]
     assert not changes(sick, after).report.findings
+
+
+def test_what_is_found_of_a_profiles_hosts_and_others_together_is_remembered_of_all():
+    """`--profile --state`: a finding about hosts together names some that the report is not about."""
+    fleet = healthy()
+    names = sorted(n for n in fleet if n.startswith("r1"))
+    older = snapshot(fleet | {n: _older(fleet[n]) for n in names[:2]})
+    report = on_hosts(diagnose(older, fabric_map(older)), {names[0]}.__contains__)
+    now = state(report, {names[3]: {"LG001": "block"}})
+    assert now[names[0]]["LG010"] == now[names[1]]["LG010"]
+    assert now[names[3]]["LG001"] == "block"
+    assert changes(report, now).report.findings == ()
+
+
+def _older(facts: HostFacts) -> HostFacts:
+    return replace(facts, gpus=facts.gpus.map(lambda r: replace(r, driver="570.1.2")))
 
 
 def test_a_state_of_somebody_else_is_refused():

@@ -19,15 +19,16 @@ def state(report: Report, before: State) -> State:
 
     What is suppressed is there and has not been told: it is news on the day on which the suppression ends.
     """
-    now: State = {h: dict(ids) for h, ids in before.items() if h not in report.hosts}
+    here = frozenset(report.hosts)
+    now: State = {h: dict(ids) for h, ids in before.items() if h not in here}
     for host in report.hosts:
         now[host] = {}
     for finding in report.suppressed:
         for host in finding.hosts:
-            now[host][finding.id] = SUPPRESSED
+            now.setdefault(host, {})[finding.id] = SUPPRESSED
     for finding in report.findings:
         for host in finding.hosts:
-            now[host][finding.id] = finding.severity
+            now.setdefault(host, {})[finding.id] = finding.severity
     for told in report.unknown:
         for host in told.hosts:
             for check in told.checks:
@@ -36,7 +37,7 @@ def state(report: Report, before: State) -> State:
             if any(c.id in ("LG001", "LG605", "LG002") for c in told.checks):
                 for id_, severity in before.get(host, {}).items():
                     now[host].setdefault(id_, severity)
-    return {h: ids for h, ids in now.items() if ids or h in report.hosts}
+    return {h: ids for h, ids in now.items() if ids or h in here}
 
 
 def changes(report: Report, before: State) -> Changes:
