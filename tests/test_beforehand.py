@@ -68,6 +68,9 @@ async def test_a_full_disk_keeps_every_way_of_placing_from_it(cli: Cli) -> None:
         assert f"profile sim-nvl: LG804 on r1-t02: A file system is full, or nearly: /tmp: {FULL}" in err
         assert "(host admin)" in err
         assert EXPLAIN in err
+    planned = told[-1][1]
+    assert planned.startswith("sim-nvl: refused, for what is said at the end; it would be 1 replica in tier nvlink")
+    assert "LG804" not in planned
     for words in (("place", "sim-nvl"), ("plan", "sim-nvl")):
         code, out, _ = await cli("--json", *words)
         (finding,) = json.loads(out)["findings"]

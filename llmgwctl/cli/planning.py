@@ -71,7 +71,9 @@ async def _plan(asked: Asked, name: str, replicas: int | None, *, explain: bool)
     if asked.json:
         out_json(document(made, launches, checked))
     else:
-        out(render.plan(made, launches, look(), hosts))
+        refused = checked.problems if checked is not None else ()  # said once, when the command ends with them
+        shown = replace(made, warnings=tuple(w for w in made.warnings if w not in refused))
+        out(render.plan(shown, launches, look(), hosts, refused=bool(refused)))
         if explain:
             out(render.explained(made, hosts, look()))
     if checked is not None:

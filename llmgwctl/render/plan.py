@@ -20,9 +20,12 @@ from llmgwctl.render.words import condensed, ranges, short_domain, together
 ROOM = 24  # columns that a reason needs beside its variable; else it stands below
 
 
-def plan(made: Plan, launches: Launches, look: Look = PLAIN, hosts: Sequence[Host] = ()) -> str:
-    """`hosts`: with them, what is said of a host by its address is said once for all of the same fate."""
-    parts: list[RenderableType] = [_head(made)]
+def plan(
+    made: Plan, launches: Launches, look: Look = PLAIN, hosts: Sequence[Host] = (), *, refused: bool = False
+) -> str:
+    """`hosts`: with them, what is said of a host by its address is said once for all of the same fate. `refused`: it
+    has a place and could not start there."""
+    parts: list[RenderableType] = [_head(made, refused=refused)]
     parts += [say(f"! {w}", "bold yellow") for w in made.warnings]
     if made.candidates:
         parts += [Text("\nLooked at", style="bold"), _candidates(made.candidates)]
@@ -33,11 +36,13 @@ def plan(made: Plan, launches: Launches, look: Look = PLAIN, hosts: Sequence[Hos
     return draw(parts, look)
 
 
-def _head(made: Plan) -> Text:
+def _head(made: Plan, *, refused: bool) -> Text:
     if not made.replicas:
         return Text.assemble((f"{made.profile}: no placement fits", "bold red"), say(f": {made.why_not}"))
     count = len(made.replicas)
     text = Text(f"{made.profile}: ", style="bold")
+    if refused:
+        text = Text.assemble((f"{made.profile}: refused", "bold red"), ", for what is said at the end; it would be ")
     text.append(f"{count} replica{'s' if count > 1 else ''} in tier {made.tier}")
     return text.append(f", {made.fabric}" if made.fabric else "")
 
