@@ -230,6 +230,21 @@ def test_after_and_unless(host):
     assert said["other"].exit_code is None
 
 
+@pytest.mark.parametrize(
+    ("says", "note"),
+    [
+        ("echo UNAVAILABLE", "q said: UNAVAILABLE"),
+        ("echo 'Query failed' >&2; exit 14", "q said: Query failed (exit code 14)"),
+        ("echo", "q said nothing (exit code 0)"),
+        ("exit 14", "q said nothing (exit code 14)"),
+    ],
+)
+def test_what_was_said_instead_is_told(host, says, note):
+    """On stderr, where stdout has nothing; with the exit code, where there is no word or it is not 0."""
+    said = host.run(sh("q", says, lane="imex"), sh("n", "true", lane="imex", after="q", after_says="READY"))
+    assert (said["n"].state, said["n"].note) == ("unneeded", note)
+
+
 def test_output_is_bounded(host):
     """Endless output is cut at 4 MiB and says so; the sections after it are whole."""
     said = host.run(sh("endless", "yes"), sh("next", "echo fine"), sh("noisy", "yes >&2", lane="imex"))

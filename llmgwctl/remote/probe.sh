@@ -125,11 +125,26 @@ printable() {
     head -c 80 | tr -c '[:alnum:] ._:/-' ' '
 }
 
+# Sets `answer`: what a section said, on stderr where stdout has nothing, and with which exit code.
+answer_of() {
+    read -r rc _ <"$tmp/$1.state"
+    answer="$1 gave no answer"
+    [ "$rc" != - ] || return 0
+    stream=out
+    [ -s "$tmp/$1.out" ] || stream=err
+    words=$(printable <"$tmp/$1.$stream")
+    words=${words%"${words##*[! ]}"} # blanks that a command substitution leaves
+    answer="$1 said: $words"
+    [ -n "$words" ] || answer="$1 said nothing"
+    case $rc:$words in 0:?*) ;; *) answer="$answer (exit code $rc)" ;; esac
+}
+
 # Sets `needless` when the sections that were named say that there is nothing to ask.
 consider() {
     needless=
     if [ "$1" != - ] && [ "$(head -c 200 "$tmp/$1.out")" != "$2" ]; then
-        needless="$1 said: $(printable <"$tmp/$1.out")"
+        answer_of "$1"
+        needless=$answer
     elif [ "$3" != - ] && [ -s "$tmp/$3.out" ] && read -r rc _ <"$tmp/$3.state" && [ "$rc" = 0 ]; then
         needless="$3 has answered"
     fi
