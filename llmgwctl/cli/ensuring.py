@@ -20,6 +20,7 @@ from llmgwctl.cli.life import find, ours, tell_stopped, tell_unseen
 from llmgwctl.cli.placing import begun_rows, logs_folder, start_all
 from llmgwctl.cli.reading import neighbours
 from llmgwctl.cli.restarting import left_alone, with_owners, without
+from llmgwctl.cli.secrets import hider
 from llmgwctl.launch.claim import ClaimHeld
 from llmgwctl.launch.ensure import BACK_OFF, Todo, back_off_of, decide, of_profile, to_judge
 from llmgwctl.launch.judge import judge
@@ -27,7 +28,7 @@ from llmgwctl.launch.logs import fetch_logs, save_logs
 from llmgwctl.launch.place import PlanChanged
 from llmgwctl.launch.remote import call
 from llmgwctl.launch.state import targets_of
-from llmgwctl.launch.stop import stop_replica
+from llmgwctl.launch.stop import Target, stop_replica
 from llmgwctl.launch.witness import drop, forget, remember
 from llmgwctl.model.errors import ContactLost, LlmgwError, NoPlacement, UsageError
 from llmgwctl.model.host import Host, Snapshot
@@ -39,7 +40,7 @@ from llmgwctl.render import life as render
 from llmgwctl.render import refusal
 from llmgwctl.render.text import clean
 
-FAILED, UNKNOWN, NO_PLACEMENT = 1, 3, 4
+FAILED, WRONG, UNKNOWN, NO_PLACEMENT = 1, 2, 3, 4
 RACES = 3
 LIFE = [p for p in PROBES if p.field in ("system", "life")]
 
@@ -89,7 +90,7 @@ async def ensure(asked: Asked, names: Sequence[str], *, dry_run: bool, restart_c
     elif not asked.quiet or not all(r.idle for r in reports):
         out(render.ensured([r.document() for r in reports], look()))
     codes = {r.code for r in reports}
-    finish(next((c for c in (FAILED, UNKNOWN, NO_PLACEMENT) if c in codes), 0))
+    finish(next((c for c in (FAILED, WRONG, UNKNOWN, NO_PLACEMENT) if c in codes), 0))
 
 
 async def _all(s: Session, profiles: list[Profile], *, dry_run: bool, restart_changed: bool) -> list[Report]:
@@ -164,22 +165,31 @@ class _Work:
     async def _decided(self, snapshot: Snapshot) -> Report:
         states = of_profile(find(snapshot, None), self.profile)
         found = dict(zip((r.launch for r in states), states, strict=True))
-        waiting: list[tuple[ReplicaState, str]] = []
+        waiting: list[tuple[ReplicaState, str, int]] = []
         for r in () if self.dry_run else to_judge(states):
-            lacks = await judge(snapshot, r, targets_of(snapshot, r), self.s.transport, api_key=self._job().api_key)
+            lacks, code = await self._lacks(snapshot, r)
             if lacks:
-                waiting.append((r, lacks))
+                waiting.append((r, lacks, code))
             else:
                 found[r.launch] = replace(r, state="ready", served=True)
         back_off = back_off_of(snapshot, self.profile.name)
         todo = decide(self.profile, tuple(found.values()), back_off, restart_changed=self.restart_changed)
         report = Report(todo)
-        for r, lacks in waiting:
-            report.did("wait", r.id, f"not ready yet: {lacks}")
+        for r, lacks, code in waiting:
+            report.did("wait", r.id, f"not ready yet: {lacks}", code=code)
         unknown = [r for r in todo.have if r.state == "unknown"]
         for r in unknown:
             report.did("leave", r.id, r.why, code=UNKNOWN)
         return report
+
+    async def _lacks(self, snapshot: Snapshot, r: ReplicaState) -> tuple[str, int]:
+        """What a replica still lacks, in words, and its part in the exit code. That it cannot be asked (no key, a host
+        that is gone or full) is its own trouble, and no other profile's."""
+        try:
+            key = self._job().api_key
+            return await judge(snapshot, r, targets_of(snapshot, r), self.s.transport, api_key=key), 0
+        except LlmgwError as e:
+            return str(e), e.exit_code
 
     def _job(self) -> Job:
         return job_of(self.s, Wanted(self.profile.name, 1, wait=False))
@@ -205,11 +215,8 @@ class _Work:
             report.did("leave", r.id, "it is not ours to stop", done=False, code=FAILED)
             return False
         targets = targets_of(snapshot, r)
-        logs = [log for log in await fetch_logs(targets, self.s.transport) if log.text.strip()]
-        if logs and r.state != "ready":
-            folder = logs_folder(r.id, r.launch)
-            save_logs(logs, folder)
-            self.s.note(f"{r.id}: the last words of every rank are in {folder}")
+        if r.state != "ready":
+            await self._save_last_words(r, targets)
         done = await stop_replica(targets, self.s.transport)
         tell_stopped(replace(self.s, asked=replace(self.s.asked, json=True)), r, done)
         gone = all(x.gone for x in done)
@@ -217,6 +224,18 @@ class _Work:
             await forget(snapshot, r.id, r.launch, self.s.transport)
         report.did("stop", r.id, why, done=gone, code=0 if gone else FAILED)
         return gone
+
+    async def _save_last_words(self, r: ReplicaState, targets: Sequence[Target]) -> None:
+        """Without the secrets of its profile, and where that can be done: no full disk here keeps it from its end."""
+        said = hider(self.s, (r,))(await fetch_logs(targets, self.s.transport))
+        logs = [log for log in said if log.text.strip()]
+        folder = logs_folder(r.id, r.launch)
+        try:
+            if logs:
+                save_logs(logs, folder)
+                self.s.note(f"{r.id}: the last words of every rank are in {folder}")
+        except OSError as e:
+            self.s.note(f"{r.id}: its last words could not be saved in {folder}: {e.strerror or e}")
 
     async def _replace(self, report: Report, snapshot: Snapshot, r: ReplicaState) -> None:
         """Stopped only where the new one could start, by what would be there without the old one."""

@@ -87,7 +87,7 @@ def ensure(
 
     It starts and returns; the next run judges. A start that failed is tried again after 1, 2, 4 ... 60 minutes. A
     replica that cannot be reached is not doubled, and where most hosts cannot be read nothing is done (exit code 3).
-    Exit code 1 when something failed, 4 when there is no place for what is missing.
+    Exit code 1 when something failed, 2 when a profile is wrong, 4 when there is no place for what is missing.
     """
     from llmgwctl.cli.ensuring import ensure as work
 
