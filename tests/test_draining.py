@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tomllib
 
+import tomli_w
 from test_life_cli import Cli, cli  # noqa: F401 (a fixture)
 from test_schema import check
 
@@ -33,6 +35,28 @@ async def test_drain_says_who_uses_a_host_and_moves_them(cli: Cli) -> None:  # n
     assert (await cli.json("ps"))["replicas"] == []
     assert json.loads((await cli("--json", "hosts", "drain", host))[1])["replicas"] == []
     assert (await cli("hosts", "drain", host, "--stop", "--move"))[0] == 2
+
+
+async def test_a_pool_narrows_what_is_emptied(cli: Cli) -> None:  # noqa: F811
+    """What runs on hosts of the NODESET that are of another pool is neither told nor touched."""
+    assert (await cli("place", "sim-small"))[0] == 0
+    before = await launches(cli)
+    (host,) = before["sim-small-0"][2]
+    told = tomllib.loads(cli.rack.inventory.read_text())
+    (block,) = told["hosts"]
+    others = ",".join(n for n in cli.rack.hosts if n != host)
+    addresses = ",".join(cli.rack.address(n) for n in cli.rack.hosts if n != host)
+    told["hosts"] = [
+        block | {"name": host, "address": cli.rack.address(host)},
+        block | {"name": others, "address": addresses, "pool": "other"},
+    ]
+    cli.rack.inventory.write_text(tomli_w.dumps(told))
+    code, out, err = await cli("hosts", "drain", "r1-t[01-03]", "--pool", "other", "--stop")
+    assert (code, out.splitlines()[-1]) == (0, "no replica uses them"), err
+    assert await launches(cli) == before
+    assert (await cli("hosts", "drain", host, "-w", others))[0] == 2
+    _, _, err = await cli("hosts", "drain", "r1-t[01-03]", "--pool", "prod")
+    assert "`llmgwctl hosts drain 'r1-t[01-03]' --pool prod --move`" in err
 
 
 async def launches(cli: Cli) -> dict[str, tuple[str, str, list[str]]]:  # noqa: F811

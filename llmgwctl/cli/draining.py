@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 import sys
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import StringIO
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from llmgwctl.cli.common import Asked, finish, look, only_live, out, out_json, run, session, shared
+from llmgwctl.cli.common import Asked, finish, look, on_hosts, only_live, out, out_json, run, session, shared
 from llmgwctl.cli.cordoning import NodesetArgument, UntilOption
+from llmgwctl.model.fact import fact
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -25,7 +26,7 @@ FAILED, WRONG, UNKNOWN, NO_PLACEMENT = 1, 2, 3, 4
 ORDER = (FAILED, WRONG, UNKNOWN, NO_PLACEMENT)  # of several, the first one is the exit code
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Emptied:
     """What became of one replica. `code`: its part in the exit code."""
 
@@ -68,12 +69,13 @@ async def _drain(asked: Asked, nodeset: str, reason: str, until: str | None, *, 
 
     if stop and move:
         raise UsageError("--stop or --move, not both")
+    on_hosts(asked, nodeset, "NODESET")  # -w beside it would say something else
     done: list[Emptied] = []
     if stop or move:
         with beside_the_document(asked):
             await keep_out(replace(asked, json=False), nodeset, reason, until, None)
     async with session(replace(asked, hosts=None, pool=None)) as s:
-        names = {h.name for h in s.inventory.select(nodeset, option="")}
+        names = {h.name for h in s.inventory.select(nodeset, asked.pool, option="")}
         snapshot = await read_life(s)
         using = [r for r in find(snapshot, None) if any(x.host in names for x in r.shards)]
         unseen = sorted(f.host.name for f in snapshot.hosts if f.host.name in names and not f.life.ok)
@@ -85,7 +87,8 @@ async def _drain(asked: Asked, nodeset: str, reason: str, until: str | None, *, 
                 # One after the other, so that no more than one is missing at a time.
                 done = [await (moved if move else stopped)(plain, snapshot, r) for r in using]
         elif using:
-            again = f"llmgwctl hosts drain {shlex.quote(nodeset)} --move"
+            pool = f" --pool {asked.pool}" if asked.pool else ""
+            again = f"llmgwctl hosts drain {shlex.quote(nodeset)}{pool} --move"
             s.note(f"nothing was changed: `{again}` places them elsewhere, --stop ends them")
         if asked.json:
             out_json(_document(using, names, done))
