@@ -1,4 +1,4 @@
-"""What accounts and hosts may write into the facts: none of it keeps the fleet from being mapped, planned or ensured."""
+"""What accounts and hosts may write into the facts: none of it keeps a fleet from being mapped, planned or ensured."""
 
 from __future__ import annotations
 
