@@ -14,6 +14,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+from llmgwctl.cli.racks import up
 from llmgwctl.model.errors import UsageError
 from llmgwctl.rack import FAULTS, Rack, RackSpec, control, faults, hgx, host, mixed, nvl72, serve
 from llmgwctl.rack.loop import main_loop
@@ -425,6 +426,13 @@ async def test_racks_run_side_by_side(tmp_path):
         document = tomllib.loads(b.inventory.read_text())
         assert document["hosts"][0]["address"] == f"{b.net}.1.1"
         assert document["hosts"][0]["root_prefix"] == f"{tmp_path / 'b'}/hosts/{{name}}"
+
+
+def test_hosts_that_cannot_be_reached_are_not_called_up(tmp_path):
+    """The rest of what is wrong with a host does not count: it answers."""
+    sick = {"r1-t02": ["dead"], "r1-t01": ["imex-down"], "r1-t03": ["denied"]}
+    assert up(Rack(nvl72(3, hgx=0, faults=sick), tmp_path, 2222, "127.9")) == "2 of 3 hosts up (r1-t02 is dead)"
+    assert up(Rack(nvl72(1, hgx=0), tmp_path, 2222, "127.9")) == "1 host up"
 
 
 def test_main_loop_tells_what_happens(tmp_path):

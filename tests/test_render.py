@@ -163,6 +163,21 @@ def test_probe_folds_equal_hosts() -> None:
     assert "permission denied" in text
 
 
+def test_hosts_are_shown_with_their_addresses() -> None:
+    """Folded, as they are reached: never a word that stands for an address."""
+    found = [
+        *(Host(f"r1-t0{n}", f"10.1.1.{n}", user="ops", port=2222) for n in (1, 2)),
+        *(Host(f"h{n}", user="ops", proxy_jump="bastion") for n in (1, 2)),
+        Host("six", "2001:db8::1", port=22),
+    ]
+    lines = [line.split() for line in fleet.hosts(found, look=Look(width=160)).splitlines()[1:]]
+    assert [" ".join(words[4:]) for words in lines] == [
+        "ops@10.1.1.[1-2]:2222",
+        "ops@h[1-2] via bastion",
+        "2001:db8::1 port 22",
+    ]
+
+
 def test_probe_document_has_every_reading() -> None:
     """Each reading is there with its state: the value when ok, the reason when not."""
     found = snapshot({"h": replace(rack(1)["r1-t01"], hcas=broken("no /sys"))}, hgx(1))

@@ -13,7 +13,7 @@ import typer
 from llmgwctl.cli.common import QuietOption, look, note, out
 
 if TYPE_CHECKING:
-    from llmgwctl.rack import RackSpec
+    from llmgwctl.rack import Rack, RackSpec
 
 KINDS = ("nvl72", "hgx", "hgx-roce", "mixed")
 
@@ -115,9 +115,19 @@ def _ours(directory: Path) -> None:
         raise UsageError(f"--dir {directory}: cannot be written: {e.strerror}") from None
 
 
+def up(rack: Rack) -> str:
+    """How many hosts can be reached, and how the others are, as was asked for."""
+    from llmgwctl.render.words import counted
+
+    ways = {name: rack.machine(name).ssh for name in rack.hosts}
+    others = [f"{name} is {way}" for name, way in ways.items() if way in ("refused", "dead", "silent")]
+    if not others:
+        return f"{counted(len(ways), 'host')} up"
+    return f"{len(ways) - len(others)} of {counted(len(ways), 'host')} up ({', '.join(others)})"
+
+
 def _serve(spec: RackSpec, directory: Path, port: int, *, quiet: bool) -> None:
     from llmgwctl.rack import main_loop
-    from llmgwctl.render.words import counted
 
     for event in main_loop(spec, directory, port=port):
         if event.kind == "up":
@@ -125,10 +135,7 @@ def _serve(spec: RackSpec, directory: Path, port: int, *, quiet: bool) -> None:
         if quiet:
             continue
         if event.kind == "up":
-            note(
-                f"{counted(len(event.rack.hosts), 'host')} up. In another terminal: "
-                f"llmgwctl nvlink -i {event.rack.inventory}"
-            )
+            note(f"{up(event.rack)}. In another terminal: llmgwctl nvlink -i {event.rack.inventory}")
             note("Ctrl-C ends them and everything that runs on them.")
         else:
             note(" ".join(event.words) if event.words else "the rack has ended")

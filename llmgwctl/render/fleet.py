@@ -30,9 +30,14 @@ def hosts(
     found: Sequence[Host], states: Mapping[str, str] | None = None, look: Look = PLAIN, cordons: Cordons | None = None
 ) -> str:
     """Hosts by pool and rack, folded; with `states` also how each of them was reached; then what is cordoned."""
-    rows = alike((h.name, (h.pool, h.rack or "-", _way(h), (states or {}).get(h.name, ""))) for h in found)
+    by_name = {h.name: h for h in found}
+    alike_ones = alike((h.name, (h.pool, h.rack or "-", *_way(h), (states or {}).get(h.name, ""))) for h in found)
+    rows = (
+        (fold(names), str(len(names)), pool, rack, _by([by_name[n] for n in names], jump), state)
+        for names, (pool, rack, _, _, _, jump, state) in alike_ones
+    )
     heads = ("HOSTS", "COUNT", "POOL", "RACK", "BY", "STATE" if states is not None else "")
-    parts: list[RenderableType] = [table(heads, ((fold(n), str(len(n)), *said) for n, said in rows))]
+    parts: list[RenderableType] = [table(heads, rows)]
     kept_out = list(alike((h.name, _cordoned(c)) for h in found for c in (cordons or {}).get(h.name, ())))
     if kept_out:
         parts += [Text(), say("Cordoned", "bold yellow"), table(("", ""), ((fold(n), why) for n, why in kept_out))]
@@ -50,12 +55,18 @@ def _cordoned(cordon: Cordon) -> str:
     return (f"GPU {ranges(cordon.gpus)}: " if cordon.gpus else "") + words(cordon)
 
 
-def _way(host: Host) -> str:
-    """How the inventory says that it is reached; the address itself differs for each."""
-    user = f"{host.user}@" if host.user else ""
-    port = f":{host.port}" if host.port else ""
-    jump = f" via {host.proxy_jump}" if host.proxy_jump else ""
-    return f"{user}{'address' if host.address else 'name'}{port}{jump}"
+def _way(host: Host) -> tuple[str, bool, int | None, str]:
+    """How the inventory says that it is reached, but for the address, which differs for each."""
+    return (host.user or "", bool(host.address), host.port, host.proxy_jump or "")
+
+
+def _by(alike_ones: Sequence[Host], jump: str) -> str:
+    """The addresses (the names, where they are the addresses) of hosts that are reached alike, folded."""
+    first = alike_ones[0]
+    user = f"{first.user}@" if first.user else ""
+    where = fold([h.address or h.name for h in alike_ones])
+    port = f"{' port ' if where.count(':') > 1 else ':'}{first.port}" if first.port else ""
+    return f"{user}{where}{port}{f' via {jump}' if jump else ''}"
 
 
 def hosts_document(
