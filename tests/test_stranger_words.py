@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from facts import ZERO, gpu, rack, roce_hca, snapshot
 from facts import facts as make
+from test_life_cli import Cli, cli  # noqa: F401 (a fixture)
 
 from llmgwctl.fabric import fabric_map
 from llmgwctl.fabric.cordons import applied, whole_hosts
@@ -74,3 +75,30 @@ def test_an_adapter_that_is_told_of_twice_is_the_one_that_is_active():
         hosts[name] = roce_host(name, number, (real, again), f"10.1.0.{number}/24")
     made = planned(hosts, replace(BIG, tp=16, gpus_per_node=8, fabric="require-rdma"))
     assert [(s.hcas, s.roce.gid_index) for s in made.replicas[0].shards] == [(("mlx5_1:1",), 3)] * 2
+
+
+async def test_what_a_claim_names_reaches_no_terminal_raw(cli: Cli) -> None:  # noqa: F811
+    """A replica by a name of escapes: told as running, and as what there is in place of what was asked for."""
+    place = cli.rack.tree("r1-t01") / "run/lock/llmgwctl"
+    place.mkdir(mode=0o1777)
+    place.chmod(0o1777)
+    boot = (cli.rack.tree("r1-t01") / "proc/sys/kernel/random/boot_id").read_text().strip()
+    claim = f"replica=\x1b[2Jx-0\nrank=0\nlaunch=L\nboot_id={boot}\nuptime_s=1\nproc=1:1\n"
+    (place / "gpu-GPU-none").write_text(claim)
+    for words in (("ps",), ("ps", "nothing"), ("logs", "nothing"), ("stop", "--all")):
+        _, out, err = await cli(*words)
+        assert "\\x1b[2Jx-0" in out + err, words
+    (place / "gpu-GPU-none").unlink(missing_ok=True)
+
+
+async def test_what_a_login_prints_in_place_of_an_answer_reaches_no_terminal_raw(cli: Cli) -> None:  # noqa: F811
+    """Also where the host is in no inventory yet."""
+    cli.rack.set("r1-t01", "garbage")
+    known = cli.home / ".ssh/known_hosts"
+    known.parent.mkdir(parents=True)
+    known.write_text(cli.rack.known_hosts.read_text())
+    words = ["--address", cli.rack.address("r1-t01"), "--port", str(cli.rack.port), "--user", "ops"]
+    words += ["--identity-file", str(cli.rack.identity_file), "-i", str(cli.home / "new.toml")]
+    code, _, err = await cli("init", "r1-t01", *words)
+    assert code == 3, err
+    assert "its login shell does not run our script (exit code 0): \\x1b[2J" in err

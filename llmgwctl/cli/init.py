@@ -84,6 +84,7 @@ def _given(table: dict[str, Any]) -> dict[str, Any]:
 async def _init(document: dict[str, Any], file: Path, *, force: bool, quiet: bool) -> None:
     from llmgwctl.fabric import fabric_map
     from llmgwctl.inventory import dumps, loads
+    from llmgwctl.render.letters import clean
     from llmgwctl.render.words import counted
 
     first = _given_hosts(document)
@@ -93,7 +94,7 @@ async def _init(document: dict[str, Any], file: Path, *, force: bool, quiet: boo
     write(file, text, force=force)
     dead = [f for f in snapshot.hosts if not f.reachable.ok]
     for facts in dead:
-        note(f"not reachable: {facts.host.name}: {facts.reachable.why}")
+        note(clean(f"not reachable: {facts.host.name}: {facts.reachable.why}"))
     out(f"{file}: {counted(len(snapshot.hosts), 'host')}, {len(snapshot.hosts) - len(dead)} of them read")
     if dead:
         note(

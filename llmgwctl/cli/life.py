@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from llmgwctl.model.replica import ReplicaState
 
 FAILED, UNKNOWN = 1, 3
-UNSEEN = "host not read"
 
 ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="A profile of the inventory.")]
 ReplicaArgument = Annotated[str, typer.Argument(metavar="REPLICA", help="As `ps` names it: deepseek-r1-0.")]
@@ -285,6 +284,8 @@ def newer(r: ReplicaState) -> bool:
 
 
 def tell_stopped(s: Session, r: ReplicaState, ended: tuple[Stopped, ...]) -> None:
+    from llmgwctl.render.letters import clean
+
     asked = {(x.target.rank, x.target.host.name) for x in ended}
     for shard in (x for x in r.shards if (x.rank, x.host) not in asked):
         where = f"{r.id} rank {shard.rank} on {shard.host}"
@@ -300,7 +301,7 @@ def tell_stopped(s: Session, r: ReplicaState, ended: tuple[Stopped, ...]) -> Non
         if x.gone and x.why:
             s.note(f"{where}: {x.why}")
     if ended and len(ended) == len(r.shards) and all(x.gone for x in ended) and not s.asked.json:
-        out(f"{r.id} is stopped; nothing of it is left on {len(ended)} host{'s' if len(ended) > 1 else ''}")
+        out(clean(f"{r.id} is stopped; nothing of it is left on {len(ended)} host{'s' if len(ended) > 1 else ''}"))
 
 
 def _stopped(x: Stopped) -> dict[str, object]:

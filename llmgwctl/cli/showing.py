@@ -44,9 +44,10 @@ async def show(asked: Asked, name: str | None, *, check: bool, transport: bool) 
 def _missing(s: Session, snapshot: Snapshot, name: str, *, check: bool) -> None:
     """A name that nobody bears: it may be a slip, or a replica that is gone, which --check is there to tell."""
     from llmgwctl.render import life as render
+    from llmgwctl.render.letters import clean
 
     tell_unseen(s, snapshot)
-    note(f"llmgwctl: {not_there(name, find(snapshot, None))}")
+    note(clean(f"llmgwctl: {not_there(name, find(snapshot, None))}"))
     if s.asked.json:
         out_json(render.ps_document([]))
     finish(UNKNOWN if unseen(snapshot) else FAILED if check else WRONG)
@@ -101,7 +102,6 @@ def silent_of(s: Session, r: ReplicaState) -> str:
 
 def _weaker(r: ReplicaState) -> bool:
     """A replica that runs on less than it was planned for is said loudly, whoever asks."""
-    from llmgwctl.cli.common import note
     from llmgwctl.launch.verify import weaker
     from llmgwctl.render.text import clean
 
