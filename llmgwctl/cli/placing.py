@@ -207,10 +207,25 @@ async def _undo(job: Job, touched: Sequence[Place]) -> None:
             await unsay(p.witnesses, first.replica, first.launch.id, job.session.transport)
 
 
+def _names(bringing: Sequence[Place]) -> list[str]:
+    return [p.prepared[0].replica for p in bringing]
+
+
+def _ends(bringing: Sequence[Place]) -> str:
+    return f"`llmgwctl stop {' '.join(_names(bringing))}` ends it"
+
+
+def _may_live_on(bringing: Sequence[Place], e: ContactLost) -> ContactLost:
+    follow = f"`llmgwctl ps` tells how {', '.join(_names(bringing))} is, {_ends(bringing)}"
+    return ContactLost(f"{e}; it may live on and nothing was stopped: {follow}")
+
+
 async def begun_rows(job: Job, bringing: Sequence[Place]) -> list[dict[str, object]]:
     """Without waiting until it serves: every command is started, those too that wait for another rank."""
     try:
         await asyncio.gather(*(p.begin() for p in bringing))
+    except ContactLost as e:
+        raise _may_live_on(bringing, e) from e
     except PlaceFailed as e:
         _tell_rolled_back(job, e)
         await _undo(job, bringing)
@@ -222,15 +237,14 @@ async def begun_rows(job: Job, bringing: Sequence[Place]) -> list[dict[str, obje
 
 
 async def _served(job: Job, made: Plan, bringing: Sequence[Place]) -> list[dict[str, object]]:
-    names = ", ".join(p.prepared[0].replica for p in bringing)
+    names = ", ".join(_names(bringing))
     try:
         with progress(f"waiting for {names}", len(bringing), quiet=job.session.asked.quiet) as step:
             placed = await _all_serve(bringing, step)
     except asyncio.CancelledError:
-        raise Detached(f"{names} is left running: `llmgwctl ps` follows it, `llmgwctl stop {names}` ends it") from None
+        raise Detached(f"{names} is left running: `llmgwctl ps` follows it, {_ends(bringing)}") from None
     except ContactLost as e:
-        follow = f"`llmgwctl ps` tells how {names} is, `llmgwctl stop` ends it"
-        raise ContactLost(f"{e}; it may live on and nothing was stopped: {follow}") from e
+        raise _may_live_on(bringing, e) from e
     except PlaceFailed as e:
         _tell_rolled_back(job, e)
         await _undo(job, bringing)
