@@ -143,7 +143,10 @@ async def test_cordoned_hosts_are_shown_and_left_out_until_uncordoned(cli: Cli) 
     assert (await cli("plan", "sim-nvl"))[0] == 4
     rows = (await cli.json("hosts", "--check"))["hosts"]
     assert [len(r["cordons"]) for r in rows] == [1, 1, 0]
-    assert (await cli("hosts", "uncordon", "r1-t[01-02]"))[0] == 0
+    code, out, _ = await cli("hosts", "uncordon", "r1-t[01-03]")
+    assert (code, out) == (0, "uncordoned r1-t[01-02]\nnot cordoned before: r1-t03\n")
+    rows = (await cli.json("hosts", "uncordon", "r1-t01"))["hosts"]
+    assert rows == [{"host": "r1-t01", "changed": False, "told": True, "why": ""}]
     assert (await cli("plan", "sim-nvl"))[0] == 0
 
 

@@ -60,6 +60,7 @@ def cordon(
 
 async def keep_out(asked: Asked, nodeset: str, reason: str, until: str | None, gpus: str | None) -> None:
     from llmgwctl.cli.job import operator
+    from llmgwctl.fabric.cordons import words
     from llmgwctl.model.errors import UsageError
     from llmgwctl.model.life import Cordon
 
@@ -71,8 +72,8 @@ async def keep_out(asked: Asked, nodeset: str, reason: str, until: str | None, g
     made = Cordon(reason, ends, f"{who.name}@{who.workstation}", _utc(now), _gpus(gpus))
     async with session(on_hosts(asked, nodeset, "NODESET")) as s:
         _remember(s, lambda found: {**found, **{h.name: (made,) for h in s.hosts}})
-        missed = await _on_hosts(s, _set_words(made), made.reason.encode())
-        _tell(s, "cordoned", made, missed)
+        missed, _ = await _on_hosts(s, _set_words(made), made.reason.encode())
+        _tell(s, f"cordoned{_of_gpus(made)}", [h.name for h in s.hosts], f": {words(made)}", missed)
 
 
 @shared
@@ -91,8 +92,9 @@ async def _uncordon(asked: Asked, nodeset: str) -> None:
     async with session(on_hosts(asked, nodeset, "NODESET")) as s:
         names = {h.name for h in s.hosts}
         _remember(s, lambda found: {name: x for name, x in found.items() if name not in names})
-        missed = await _on_hosts(s, ("clear",), b"")
-        _tell(s, "uncordoned", None, missed)
+        missed, cleared = await _on_hosts(s, ("clear",), b"")
+        had = {n for n in names if n in cleared or s.cordons.get(n)}
+        _tell(s, "uncordoned", [h.name for h in s.hosts if h.name in had], "", missed)
     finish(UNKNOWN if missed else 0)
 
 
@@ -142,36 +144,49 @@ def _remember(s: Session, how: Callable[[Cordons], Cordons]) -> None:
         cordons.change(path, how)
 
 
-async def _on_hosts(s: Session, words: tuple[str, ...], payload: bytes) -> dict[str, str]:
-    """Host -> why it could not be told; another account's cordon that stays is told as well."""
+async def _on_hosts(s: Session, words: tuple[str, ...], payload: bytes) -> tuple[dict[str, str], set[str]]:
+    """Host -> why it could not be told; another account's cordon that stays is told as well. And the hosts on which
+    one of ours has been taken away."""
     import asyncio
 
     from llmgwctl.launch.remote import call, fields
     from llmgwctl.model.errors import LlmgwError
+
+    cleared: set[str] = set()
 
     async def one(host: Host) -> str:
         try:
             said = await call(s.transport, host, "cordon.sh", *words, stdin=payload)
         except LlmgwError as e:
             return f"the host itself was not told: {e}"
-        others = [line[1] for line in fields(said) if line[0] == "other" and len(line) > 1]
-        return f"account {', '.join(others)} has cordoned it too" if others else ""
+        lines = fields(said)
+        if ["cleared"] in lines:
+            cleared.add(host.name)
+        others = [line[1] for line in lines if line[0] == "other" and len(line) > 1]
+        return f"account {', '.join(others)} has cordoned it: that stays" if others else ""
 
     told = await asyncio.gather(*map(one, s.hosts))
-    return {h.name: why for h, why in zip(s.hosts, told, strict=True) if why}
+    return {h.name: why for h, why in zip(s.hosts, told, strict=True) if why}, cleared
 
 
-def _tell(s: Session, what: str, made: Cordon | None, missed: dict[str, str]) -> None:
-    from llmgwctl.fabric.cordons import words
+def _of_gpus(made: Cordon) -> str:
+    return f" GPU {','.join(map(str, made.gpus))} of" if made.gpus else ""
+
+
+def _tell(s: Session, what: str, changed: list[str], why: str, missed: dict[str, str]) -> None:
+    """`changed`: the hosts of which that is true. Of one that did not answer nobody knows whether it was cordoned."""
     from llmgwctl.render.fold import alike, fold
     from llmgwctl.render.text import clean
 
     names = [h.name for h in s.hosts]
+    as_before = [n for n in names if n not in changed and n not in missed]
     if s.asked.json:
-        rows = [{"host": n, "told": n not in missed, "why": missed.get(n, "")} for n in names]
-        out_json({"schema": "llmgwctl.cordon/v1", "done": what, "hosts": rows})
+        rows = [{"host": n, "changed": n in changed, "told": n not in missed, "why": missed.get(n, "")} for n in names]
+        out_json({"schema": "llmgwctl.cordon/v1", "done": what.partition(" ")[0], "hosts": rows})
     else:
-        gpus = f" GPU {','.join(map(str, made.gpus))} of" if made and made.gpus else ""
-        out(clean(f"{what}{gpus} {fold(names)}" + (f": {words(made)}" if made else "")))
-    for some, why in alike(missed.items()):
-        s.note(f"{fold(some)}: {clean(why)}")
+        if changed:
+            out(clean(f"{what} {fold(changed)}{why}"))
+        if as_before:
+            out(f"not cordoned before: {fold(as_before)}")
+    for some, said in alike(missed.items()):
+        s.note(f"{fold(some)}: {clean(said)}")

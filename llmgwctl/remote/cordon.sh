@@ -2,7 +2,7 @@
 # A cordon on this host: a file beside the claims, of each account its own, that every account reads.
 #
 #   set BY AT UNTIL GPUS    payload: the reason, one line; "-" for no UNTIL (seconds since the epoch) and no GPUS
-#   clear                   ours goes; prints `other ACCOUNT` for each that another account has set
+#   clear                   ours goes; prints `cleared` where there was one, and `other ACCOUNT` for each of others
 . ./lib.sh
 
 set_cordon() {
@@ -20,7 +20,7 @@ set_cordon() {
 }
 
 clear_cordon() {
-    rm -f "$ours" 2>/dev/null
+    if [ -e "$ours" ] && rm -f "$ours" 2>/dev/null; then echo cleared; fi
     for file in "$claims"/cordon-*; do
         [ ! -e "$file" ] || printf 'other\t%s\n' "$(stat -c %U "$file")"
     done
