@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from llmgwctl.cli import trial
 from llmgwctl.cli.common import Session, progress
 from llmgwctl.doctor.base import Across
 from llmgwctl.model.errors import LlmgwError
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import HostFacts, Snapshot
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ WISH: dict[Path, Literal["require-nvlink", "require-rdma"]] = {"nvlink": "requir
 INSTALL = "install vLLM or SGLang on them, or run all_reduce_perf of nccl-tests under mpirun by hand"
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Group:
     """Hosts that one test takes, all GPUs of each."""
 

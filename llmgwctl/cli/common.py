@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -18,6 +18,7 @@ import typer
 from llmgwctl.cli import INTERRUPTED
 from llmgwctl.cli.streams import forget, letters
 from llmgwctl.model.errors import LlmgwError, NotLive, UsageError
+from llmgwctl.model.fact import fact
 
 if TYPE_CHECKING:
     from llmgwctl.collect import Save
@@ -75,7 +76,7 @@ class Interrupted(LlmgwError):
     exit_code = INTERRUPTED
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Asked:
     """The shared options as given. `quiet` and `verbose` change what is said, never what is done."""
 
@@ -163,7 +164,7 @@ SHARED: dict[str, tuple[Any, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Session:
     """An inventory, the hosts that were chosen from it, and the way to them."""
 

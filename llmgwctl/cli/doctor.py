@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from llmgwctl.cli.common import Asked, Session, finish, look, out, out_json, run, session, shared
+from llmgwctl.model.fact import fact
 
 if TYPE_CHECKING:
     from llmgwctl.doctor.base import Check, Deep, Launch
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Wanted:
     """What was asked beside the shared options."""
 
@@ -188,7 +188,7 @@ async def _deep(s: Session, snapshot: Snapshot, hosts: frozenset[str] | None) ->
     return await deep.tested(s, snapshot, picked)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class About:
     """What the report is about. `hosts` None: all that were read."""
 

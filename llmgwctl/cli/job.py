@@ -6,7 +6,7 @@ import getpass
 import os
 import platform
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from llmgwctl.cli.common import Session
@@ -15,6 +15,7 @@ from llmgwctl.engines import engine_of
 from llmgwctl.engines.base import Engine
 from llmgwctl.inventory import Inventory
 from llmgwctl.model.errors import InventoryError
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import Snapshot
 from llmgwctl.model.launch import Operator
 from llmgwctl.model.plan import Plan
@@ -24,7 +25,7 @@ from llmgwctl.placement import plan as make_plan
 MAX_KEY_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Wanted:
     profile: str
     replicas: int | None = None
@@ -34,7 +35,7 @@ class Wanted:
     require_transport: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Job:
     """What stays the same over all attempts."""
 

@@ -16,6 +16,7 @@ from llmgwctl.launch.signatures import Found, Part, dated, named, since
 from llmgwctl.launch.state import targets_of
 from llmgwctl.launch.stop import Target
 from llmgwctl.model.errors import UsageError
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import Snapshot
 from llmgwctl.model.replica import ReplicaState
 from llmgwctl.render import life as render
@@ -28,7 +29,7 @@ SPAN = re.compile(r"(\d{1,6})([smhd])")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Wish:
     """Which lines are wanted."""
 

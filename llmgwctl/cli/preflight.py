@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from llmgwctl.cli import beforehand
 from llmgwctl.cli.common import Session
@@ -17,6 +17,7 @@ from llmgwctl.engines.env import environment
 from llmgwctl.engines.preflight import Image, Placed, Seen
 from llmgwctl.engines.programs import script
 from llmgwctl.model.errors import InventoryError, NoPlacement, Unreachable
+from llmgwctl.model.fact import fact
 from llmgwctl.model.finding import Report
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.host import Host, Snapshot
@@ -38,7 +39,7 @@ CONFIG, IMAGE = "model-config", "image"
 Outputs = Mapping[str, Output]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Checked:
     """`builds`: by host, with the versions that were read. `notes`: what passes, and what could not be checked.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from llmgwctl.cli.common import Session
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.model.profile import Profile
 from llmgwctl.render.letters import clean
@@ -23,7 +24,7 @@ PORTS = (21000, 21099)  # of a launch's own range
 LIMIT_S = 180  # of one test; what it starts ends by itself before
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Ready:
     """A test that has a place, and what starts it."""
 

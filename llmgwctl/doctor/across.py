@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from llmgwctl.doctor.base import Across, Answer, Check, Found, Unknown, View
 from llmgwctl.doctor.deep import FLOORS_GBPS
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import HostFacts
 from llmgwctl.model.numbers import document
 from llmgwctl.model.product import token_of
@@ -51,7 +52,7 @@ def _documents(mark: str, lines: Iterable[str]) -> Iterator[Mapping[str, object]
             yield found
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class _Failure:
     """What a host says of one of its ranks that failed. `rank`: None where the host does not say which of its own."""
 

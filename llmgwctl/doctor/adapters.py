@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from llmgwctl.doctor.base import Answer, Check, Found, View, each, found
 from llmgwctl.doctor.fleet import kind
 from llmgwctl.doctor.names import few, folded, odd_ones
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import HostFacts
 from llmgwctl.model.network import Hca, Port
 
@@ -16,7 +17,7 @@ IB = "/sys/class/infiniband/HCA/ports/N"
 UNUSED = ("NVSwitch management", "may be an NVSwitch", "virtual function", "bonded", "bridge", "default route")
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Usual:
     """What hosts of one kind use for compute: adapter ports that most of them have, with their usual rate."""
 

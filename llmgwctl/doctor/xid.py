@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
+from llmgwctl.model.fact import fact
 from llmgwctl.model.machine import KernelLine
 
 Class = Literal[
@@ -15,7 +15,7 @@ Class = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Xid:
     code: int
     name: str

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from llmgwctl.model.fact import fact
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.plan import ReplicaPlan, ShardPlan
 from llmgwctl.model.profile import Profile
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Wait:
     """Before a command starts: address:port accepts, as seen from the host of the command."""
 
@@ -20,7 +21,7 @@ class Wait:
     timeout_s: int = 600
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Command:
     """One process of a shard. `name` is for logs and ps; `env` adds to the shard's environment for it alone.
 
@@ -35,7 +36,7 @@ class Command:
     after: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Stop:
     """How a replica of this engine is ended. `leader_first`: rank 0 goes before the others are told.
 
@@ -48,7 +49,7 @@ class Stop:
     takes_s: int = 5
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Build:
     """An installed engine on a host ([engines.NAME]): a binary, a file to source first, or what PATH finds.
 
@@ -64,7 +65,7 @@ class Build:
     rpc_server: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ShardContext:
     """All that commands() may know: the replica, this shard, the profile, the build on this host."""
 
@@ -85,7 +86,7 @@ class ShardContext:
         return "::" if ":" in self.shard.address else "0.0.0.0"  # noqa: S104 (asked for)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Problem:
     """Why a profile cannot run like this, with the way out. `hosts`: those alone are why, another might do."""
 
@@ -97,7 +98,7 @@ class Problem:
         return f"{self.what}: {self.remedy}" if self.remedy else self.what
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class VersionProbe:
     """How a host is asked what is installed: a script of this package and its arguments.
 
@@ -115,7 +116,7 @@ class VersionProbe:
 Rule = tuple[str, str, str]  # a variable's name, its value, and why it is set
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Engine:
     """One line of ENGINES. All functions are pure.
 

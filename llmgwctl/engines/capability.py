@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from llmgwctl.model.fact import fact
 from llmgwctl.model.numbers import of_version, whole
 
 Floor = int | None  # capability x 10; None: that version does not have the method
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Table:
     """Floors of one engine in two of its versions, newer first."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from llmgwctl.engines import container, memory, model_config
 from llmgwctl.engines.base import Build, Engine, Problem
 from llmgwctl.engines.checks import label
 from llmgwctl.engines.model_config import Config
 from llmgwctl.engines.versions import Installed, differing, nccl_of, parse
+from llmgwctl.model.fact import fact
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.machine import NcclFile
 from llmgwctl.model.numbers import older
@@ -19,7 +20,7 @@ from llmgwctl.model.profile import Profile
 from llmgwctl.model.weights import ModelFiles
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class EngineSeen:
     """The engine on one host. `installed` empty and `missing` set: it is not there, in the words of the host."""
 
@@ -27,7 +28,7 @@ class EngineSeen:
     missing: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Image:
     """The image on one host: None for no such runtime, "" for no such image. `nccl`: what its own environment sets."""
 
@@ -35,7 +36,7 @@ class Image:
     nccl: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Seen:
     """One host. None: not asked, not needed, or it could not be told, and then `unknown` says what and why."""
 
@@ -47,7 +48,7 @@ class Seen:
     unknown: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Verdict:
     """`profile`: the profile is wrong wherever it runs; `hosts`: these hosts cannot run it as they are."""
 
@@ -84,7 +85,7 @@ def build_on(build: Build, engine: Engine, seen: Seen) -> Build:
     return replace(build, version=build.version or version, nccl=build.nccl or nccl_of(installed))
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Placed:
     """A placed replica and what is known of its hosts, by name; `gpus` are those of its shards."""
 

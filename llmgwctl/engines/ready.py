@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from llmgwctl.engines.base import Engine
+from llmgwctl.model.fact import fact
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Question:
     """A POST to the leader."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import HostFacts
 from llmgwctl.model.imex import Imex, ImexTable
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ImexView:
     """What a host's own row says: addresses that it is connected to, its version, and which channels it may use."""
 

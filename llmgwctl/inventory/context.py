@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 
 from llmgwctl.inventory.faults import Faults
 from llmgwctl.inventory.ranges import BadRange, expand
 from llmgwctl.inventory.suggest import nearest
+from llmgwctl.model.fact import fact
 from llmgwctl.model.product import PRODUCTS, product_of
 
 At = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Context:
     """`beside` is the folder of the inventory: relative paths of this workstation begin there."""
 

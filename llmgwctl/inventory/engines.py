@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from llmgwctl.engines.base import Build
 from llmgwctl.inventory.context import At, Context
 from llmgwctl.inventory.schema import BuildTable, EngineTable
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import Host
 
 Keys = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Builds:
     """One engine: keys for everywhere, by pool, by host. A key that a narrower table lacks is that of the wider."""
 

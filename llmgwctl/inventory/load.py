@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from llmgwctl.inventory.suggest import nearest
 from llmgwctl.inventory.toml_words import explained
 from llmgwctl.model.errors import InventoryError, UsageError
 from llmgwctl.model.fabric import DeclaredFabric
+from llmgwctl.model.fact import fact
 from llmgwctl.model.finding import Suppression
 from llmgwctl.model.host import Host
 from llmgwctl.model.profile import Profile
@@ -30,7 +31,7 @@ from llmgwctl.transport.settings import SshSettings
 MAX_BYTES = 16 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Inventory:
     """All that the operator says of the fleet. `path` None: made from a bundle or from names, not read from a file."""
 

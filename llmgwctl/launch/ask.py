@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from llmgwctl.launch.http import BadReply, Reply, compose, exchange
 from llmgwctl.launch.remote import GONE, RemoteFailed, call
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import Host
 from llmgwctl.model.numbers import whole
 from llmgwctl.transport.base import ForwardingRefused, Transport
@@ -72,7 +73,7 @@ class Asker:
         return Reply(code, text.encode()) if code else None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Url:
     """A path of an engine's server, with the key that it wants."""
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from llmgwctl.launch.prepare import Prepared
 from llmgwctl.launch.remote import GONE, HELD, call, fields, plain, settle
 from llmgwctl.model.errors import LlmgwError
+from llmgwctl.model.fact import fact
 from llmgwctl.transport.base import Transport
 
 MAX_HOLDERS = 256
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Holder:
     """Who has a GPU (or a slot) of a host."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from llmgwctl.launch.prepare import fingerprint
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import Snapshot
 from llmgwctl.model.numbers import document
 from llmgwctl.model.profile import Profile
@@ -17,7 +17,7 @@ BACK_OFF = "backoff."
 MAX_BACK_OFF_S = 3600
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class BackOff:
     """Starts of a profile that failed one after the other, and how long ago the last one was seen to."""
 
@@ -32,7 +32,10 @@ class BackOff:
         return max(0.0, min(60.0 * (1 << min(self.failures - 1, 10)), MAX_BACK_OFF_S) - self.age_s)
 
 
-@dataclass(frozen=True, slots=True)
+NO_FAILURE = BackOff()
+
+
+@fact
 class Todo:
     """For one profile. `remove`: failed ones, with why; `died_at_start`: of these, those that never served."""
 
@@ -66,7 +69,7 @@ def to_judge(states: Sequence[ReplicaState]) -> tuple[ReplicaState, ...]:
 def decide(
     profile: Profile,
     states: Sequence[ReplicaState],
-    back_off: BackOff = BackOff(),
+    back_off: BackOff = NO_FAILURE,
     *,
     restart_changed: bool = False,
 ) -> Todo:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from llmgwctl.model.fact import fact
 from llmgwctl.model.numbers import whole
 
 MAX_BYTES = 1024 * 1024
@@ -16,7 +16,7 @@ class BadReply(Exception):
     """What came back is no HTTP answer, or too long a one."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Reply:
     status: int
     body: bytes

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from llmgwctl.launch.remote import GONE, call, plain
 from llmgwctl.launch.stop import Target
+from llmgwctl.model.fact import fact
 from llmgwctl.model.names import NAME
 from llmgwctl.model.numbers import whole
 from llmgwctl.transport.base import Transport
@@ -20,7 +21,7 @@ MAX_PARTS = 256
 CLOCK = "clock"
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class CommandLog:
     """The kept output of one command of a rank. `why`: it could not be fetched."""
 

@@ -20,6 +20,7 @@ from llmgwctl.launch.verify import Proof, short_of, verify_transport
 from llmgwctl.launch.wait import Failed, Served, wait_ready, wait_started
 from llmgwctl.launch.watch import Death
 from llmgwctl.model.errors import ContactLost, LlmgwError, ShardFailed, Unreachable
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import Host
 from llmgwctl.transport.base import Transport
 
@@ -32,7 +33,7 @@ class PlanChanged(LlmgwError):
     """The chosen hosts are not what the plan was made for any more; nothing was started, and a new plan is needed."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class RolledBack:
     """What is left to say when a start was undone: the last words of every rank, and what could not be undone."""
 
@@ -53,7 +54,7 @@ class PlaceFailed(ShardFailed):
         self.rolled_back = rolled_back
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Placed:
     """It serves (or, without waiting, was started)."""
 

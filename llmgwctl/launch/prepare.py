@@ -7,11 +7,12 @@ import json
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from llmgwctl.engines.base import Build, Command, Engine, ShardContext, Stop
 from llmgwctl.engines.env import environment, removed
 from llmgwctl.model.errors import InventoryError
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import Host
 from llmgwctl.model.launch import EnvVar, Operator
 from llmgwctl.model.life import SPEC_SCHEMA
@@ -29,7 +30,7 @@ _OURS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Launch:
     """One start of a replica: its id marks every process. `created_at` is UTC, ISO 8601."""
 
@@ -38,7 +39,7 @@ class Launch:
     operator: Operator
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Prepared:
     """One shard, ready to be handed to its host."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 
+from llmgwctl.model.fact import fact
 
-@dataclass(frozen=True, slots=True)
+
+@fact
 class Signature:
     """`pattern`: what stands in a line of a log; of two that match a line the first in the table counts."""
 
@@ -31,7 +32,7 @@ def _table() -> tuple[Signature, ...]:
 SIGNATURES = _table()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Found:
     """A signature in the log of a rank. `order`: the earlier, the more likely the cause."""
 
@@ -46,7 +47,7 @@ class Found:
         return f"rank {self.rank} on {self.host} [{s.name}]: {s.meaning}. {s.fix}"
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Part:
     """A log of one command. `ended_ago_s`: how long ago its rank ended, None while it runs."""
 

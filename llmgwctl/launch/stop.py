@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from llmgwctl.launch.prepare import Prepared
 from llmgwctl.launch.remote import LEFT, call, fields
 from llmgwctl.model.errors import Unreachable
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import Host
 from llmgwctl.transport.base import Transport
 
@@ -17,7 +17,7 @@ STOP_S = 200.0  # beside the grace: killing, and the engine's own commands that 
 _SIGNALS = frozenset(("TERM", "INT", "QUIT", "HUP", "KILL"))
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Target:
     """One rank of one launch on one host: all that is needed to find what is left of it and to end it."""
 
@@ -54,7 +54,7 @@ class Target:
         return (self.replica, str(self.rank), self.launch)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Stopped:
     """What became of one rank. `gone`: verified; None: its host did not answer. `left`: what would not die.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from llmgwctl.launch.logs import matching_lines
 from llmgwctl.launch.stop import Target
+from llmgwctl.model.fact import fact
 from llmgwctl.transport.base import Transport
 
 Verdict = Literal["nvlink", "ib", "tcp", "not proved"]
@@ -29,7 +29,7 @@ PLANNED: dict[str, Verdict] = {"nvlink": "nvlink", "scale-out": "ib", "tcp": "tc
 SEEN_LEVELS = ("INFO", "TRACE", "ABORT")
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Proof:
     """`kind` is for scripts; `text` says it with what was seen: how large the clique, with GPUDirect or without."""
 

@@ -13,6 +13,7 @@ from llmgwctl.launch.prepare import Prepared
 from llmgwctl.launch.remote import RemoteFailed, call
 from llmgwctl.launch.watch import Death, all_deaths, until_death
 from llmgwctl.model.errors import LlmgwError, Unreachable
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import Host
 from llmgwctl.model.numbers import document
 from llmgwctl.transport.base import Transport
@@ -33,7 +34,7 @@ class Failed(LlmgwError):
         self.death = death
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Served:
     """It serves. `proved` False: nobody could ask (no forwarding, no curl); `why` says so."""
 

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from llmgwctl.launch.prepare import Prepared
 from llmgwctl.launch.remote import GONE, call, plain
 from llmgwctl.model.errors import ContactLost, LlmgwError, Unreachable
+from llmgwctl.model.fact import fact
 from llmgwctl.model.numbers import real, whole
 from llmgwctl.transport.base import Transport
 
@@ -19,7 +19,7 @@ RETRY_S = 2.0
 ASK_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Death:
     """What ended first in a shard. `code` None: not recorded. `ago_s`: by its own host's clock, when it was asked."""
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from llmgwctl.model.fact import fact
 
 State = Literal["starting", "ready", "failed", "unknown"]
 SHARD_STATES = ("running", "starting", "stopping", "exited", "gone", "rebooted", "dropped", "claimed", "unknown")
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ShardState:
     """One rank. `state`: one of SHARD_STATES; "claimed": it holds a claim and no process was ever started;
 
@@ -31,7 +32,7 @@ class ShardState:
     absent: bool = False  # its host was read, and nothing of it is there
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ReplicaState:
     """One launch of a replica. `why` says in words what is wrong when it is neither starting nor ready."""
 

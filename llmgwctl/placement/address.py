@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import HostFacts
 from llmgwctl.model.network import Network
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Control:
     """An interface and the host's own address on it."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from llmgwctl.fabric.imex import apart
 from llmgwctl.model.fabric import ScaleOut
+from llmgwctl.model.fact import fact
 from llmgwctl.model.plan import Candidate, Tier
 from llmgwctl.placement.fleet import Fleet
 from llmgwctl.placement.neighbours import apart as not_joined
@@ -16,7 +16,7 @@ SEARCH_STEPS = 20_000  # a domain whose IMEX pairs are broken at random; a whole
 RDMA_MEMLOCK_BYTES = 1 << 30  # below a GiB ibv_reg_mr fails at once on any real model
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Choice:
     """The hosts of one replica in rank order, and the fabric that joins them (None: one host, or plain TCP)."""
 
@@ -27,7 +27,7 @@ class Choice:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Tried:
     """What became of a tier: a choice or none, each candidate with its reason, and words for single hosts."""
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from llmgwctl.model.errors import UsageError
+from llmgwctl.model.fact import fact
 from llmgwctl.rack.machine import GpuProcess, Health, Machine, Process
 
 FOREIGN_PID = 4_194_000  # above what this machine hands out, so that it is nobody else's process
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Fault:
     """`argument` as shown in help: "" (none), "[:INDEX]" (a default), ":PEER" (required)."""
 

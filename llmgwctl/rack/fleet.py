@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from llmgwctl.model.fact import fact
 from llmgwctl.rack.machine import (
     CARDS,
     ZERO_UUID,
@@ -26,7 +27,7 @@ DEFAULT_PARTITION = 32766
 Faults = Mapping[str, str | Sequence[str]]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Kind:
     """What the hosts of one batch have in common."""
 
@@ -35,7 +36,7 @@ class Kind:
     pool: str
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class RackSpec:
     """Machines as they are when nothing is wrong, and the faults (by host) to begin with."""
 

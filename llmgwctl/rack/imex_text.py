@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from llmgwctl.model.fact import fact
 from llmgwctl.rack.machine import Imex, Machine
 from llmgwctl.rack.smi_text import Answer
 
@@ -30,7 +30,7 @@ _NOBODY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class View:
     """The table as one tray sees it. Node i is `hosts[i]`, in the daemon's order: sorted by address."""
 

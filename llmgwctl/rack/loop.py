@@ -6,9 +6,9 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
+from llmgwctl.model.fact import fact
 from llmgwctl.rack import control
 from llmgwctl.rack.fleet import RackSpec
 from llmgwctl.rack.serve import PORT, Rack, serve
@@ -16,7 +16,7 @@ from llmgwctl.rack.serve import PORT, Rack, serve
 _Events = asyncio.Queue[tuple[str, ...] | None]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Event:
     """`up`: the rack answers; `order`: somebody changed it (`words`); `down`: it has ended."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from llmgwctl.model.fact import fact
 
 ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 CHANNEL_MAJOR = 506
@@ -20,7 +22,7 @@ def invented_hex(digits: int, *of: object) -> str:
     return hashlib.sha256("/".join(map(str, of)).encode()).hexdigest()[:digits]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Card:
     """What is equal for all GPUs of a product. Sizes in MiB, power in W; `health` as a good one prints it."""
 
@@ -45,7 +47,7 @@ class Card:
         return _TRAY if self.rack else _BOARD
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Health:
     """The rows of the Health block, in the words of nvidia-smi."""
 
@@ -77,14 +79,14 @@ CARDS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class GpuProcess:
     pid: int
     name: str
     used_mib: int
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Gpu:
     """One GPU and its faults. `clique` and `cluster` as printed while State is Completed."""
 
@@ -109,7 +111,7 @@ class Gpu:
         return sum(p.used_mib for p in self.processes)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Gid:
     index: int
     gid: str
@@ -117,7 +119,7 @@ class Gid:
     netdev: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Adapter:
     """An HCA with its one port, in the words of sysfs."""
 
@@ -137,7 +139,7 @@ class Adapter:
     switch_management: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Interface:
     """A network interface; `address` is IPv4 CIDR. `bond`: it is a bond of that many ports."""
 
@@ -149,7 +151,7 @@ class Interface:
     bond: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Imex:
     """The IMEX service of a tray. `nodes`: lines of nodes_config.cfg; `cut_to`: hosts that it cannot reach."""
 
@@ -159,7 +161,7 @@ class Imex:
     cut_to: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Process:
     """A process that is only shown: its name and state as /proc has them."""
 
@@ -168,7 +170,7 @@ class Process:
     state: str = "S"
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Place:
     """Platform Info: where a tray sits in its chassis."""
 
@@ -177,7 +179,7 @@ class Place:
     tray: int
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Machine:
     """A host. `smi`: how nvidia-smi behaves (ok, hang, slow SECONDS, missing); `ssh`: how its SSH answers."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from llmgwctl.model.fact import fact
 from llmgwctl.rack.machine import Adapter, Gpu, Machine
 from llmgwctl.rack.smi_q import cuda_version, fabric_rows, report
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Answer:
     """What a program prints and how it exits."""
 

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import os
 import socket
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 
 import asyncssh
 
+from llmgwctl.model.fact import fact
 from llmgwctl.rack.execution import Execution
 from llmgwctl.rack.machine import Machine
 
@@ -22,7 +22,7 @@ _GARBAGE = b"\x00\xffMOTD\r\n*** this is not the output that you expect ***\r\n\
 _NO_SSH = b"HTTP/1.1 400 Bad Request\r\nServer: appliance\r\nContent-Length: 0\r\n\r\n" * 4
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Keys:
     """What the servers need: the client's public key, a host key for each host, and a wrong one for `other-key`."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from llmgwctl.model.fact import fact
 
-@dataclass(frozen=True, slots=True)
+
+@fact
 class File:
     text: str | bytes
     mode: int = 0o644
@@ -18,7 +19,7 @@ class File:
         return self.text if isinstance(self.text, bytes) else self.text.encode()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Link:
     target: str
 

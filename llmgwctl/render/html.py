@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from llmgwctl.model.fabric import FabricMap, HostVerdict, Outside
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import Host, HostFacts, Snapshot
 from llmgwctl.model.replica import ReplicaState
 from llmgwctl.render.fold import alike, fold
@@ -25,7 +26,7 @@ MAX_RANGE = 160
 KINDS = {"out": "w", "slow": "d", "unknown": "k", "ok": "n"}
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Trouble:
     """Hosts that say the same of what is wrong."""
 
@@ -36,7 +37,7 @@ class Trouble:
     kind: str  # class in the page: w wrong, d degraded, k could not be told
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class FabricView:
     """Hosts outside of any domain, by the scale-out fabric that they share."""
 

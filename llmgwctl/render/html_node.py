@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from llmgwctl.fabric.nearest import nearest
 from llmgwctl.model.fabric import FabricMap, HostVerdict
+from llmgwctl.model.fact import fact
 from llmgwctl.model.gpu import Gpu, GpuProcess, GpuReport
 from llmgwctl.model.host import READINGS, HostFacts, Snapshot
 from llmgwctl.model.imex import Imex, ImexTable
@@ -23,7 +23,7 @@ LOG_LINES = 20
 Row = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class GpuView:
     """One card. `letter` and `words` are those of its chip."""
 
@@ -47,7 +47,7 @@ class GpuView:
     says: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class HostView:
     """One host in full. `facts`: label and value; `broken`: readings that could not be made, and why."""
 

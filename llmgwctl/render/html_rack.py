@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from llmgwctl.model.fabric import Domain, DomainHost, FabricMap
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.render.html_view import ShardView, TrayView, tray
 from llmgwctl.render.words import out_of_domain, short_domain
@@ -14,7 +14,7 @@ Facts = Mapping[str, HostFacts]
 Shards = Mapping[str, tuple[ShardView, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class RackView:
     """A domain as a rack. `state`: ok | warn | bad; `light`: whether any GPU is joined, so that the backplane glows."""
 
@@ -40,7 +40,7 @@ class RackView:
         return {"ok": "whole", "warn": "needs a look", "bad": "no tray can be used"}[self.state]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Fleet:
     """All that the racks are drawn from."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from markupsafe import Markup
 
 from llmgwctl.model.fabric import HostVerdict
+from llmgwctl.model.fact import fact
 from llmgwctl.model.gpu import Gpu, GpuReport
 from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.model.product import product_of
@@ -30,7 +30,7 @@ NO_CHIPS = Markup("")
 OLD_S = 300.0  # a host read this much before the page's newest facts says so
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ShardView:
     """A shard that runs (or should run) on a host."""
 
@@ -45,7 +45,7 @@ class ShardView:
         return f"{self.replica}{rank}" + (f" {self.state}" if self.state not in ("", "running") else "")
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class TrayView:
     """One host as it is drawn. `state`: ok | out | slow | unknown | missing | elsewhere."""
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from llmgwctl.fabric.imex import WORDS
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import HostFacts
 
 NOT_TOLD = "?"
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ImexPeer:
     """`cell` is the token of the table, or NOT_TOLD; `local`: the host itself."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from llmgwctl.model.fabric import FabricMap, HostVerdict
+from llmgwctl.model.fact import fact
 from llmgwctl.model.finding import Suppression
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.host import HostFacts, Snapshot
@@ -74,7 +74,7 @@ class Finding(Protocol):
     def hosts(self) -> Sequence[str]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Families:
     """A collector for prometheus_client: all families, also those without a sample, in the order of FAMILIES."""
 

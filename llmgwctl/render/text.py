@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
@@ -12,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from llmgwctl.model.fact import fact
 from llmgwctl.render.letters import MAX_CELL, clean, escaped, hidden
 
 __all__ = ["MAX_CELL", "PLAIN", "Look", "Rows", "clean", "draw", "escaped", "hidden", "say", "table"]
@@ -19,7 +19,7 @@ GAP = 2  # columns between columns
 INDENT = (0, 0, 0, 2)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Look:
     """How the terminal is: its columns, whether colours are wanted, and whether it shows more than ASCII."""
 

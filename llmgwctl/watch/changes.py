@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
+from llmgwctl.model.fact import fact
 from llmgwctl.watch.seen import GpuSeen, HostSeen, ReplicaSeen, Seen
 
 Severity = Literal["worse", "better", "changed"]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Change:
     """One subject that is another than before. `subject` is stable from look to look; `severity` is of the change."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
 from llmgwctl.model.fabric import FabricMap, HostVerdict
+from llmgwctl.model.fact import fact
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.model.replica import ReplicaState
@@ -20,7 +21,7 @@ class BadState(ValueError):
     """A state file that is none of ours, or not whole, or of a newer llmgwctl."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class GpuSeen:
     """`home`: the domain that it is joined to, or was last. None: never known."""
 
@@ -32,7 +33,7 @@ class GpuSeen:
     lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class HostSeen:
     """`read`: its GPUs could be read this time; else `gpus` are those of the last time. `imex` is "" until known."""
 
@@ -44,7 +45,7 @@ class HostSeen:
     gpus: dict[str, GpuSeen] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ReplicaSeen:
     """`hosts`: where its ranks are, so that a host that is not read does not make it vanish."""
 
@@ -53,7 +54,7 @@ class ReplicaSeen:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Seen:
     """One look. `marks`: subject -> when it changed lately; `flapping`: subject -> when it last changed."""
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from llmgwctl.model.fact import fact
 from llmgwctl.model.names import fold
 from llmgwctl.watch.changes import Change, Severity
 from llmgwctl.watch.seen import Seen
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Transition:
     """One message. `kind` is a stable word; `text` is for people."""
 
