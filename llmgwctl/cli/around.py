@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from llmgwctl.cli import preflight
+from llmgwctl.cli.common import note
 from llmgwctl.cli.job import Job, plan_for
 from llmgwctl.model.host import Snapshot
 from llmgwctl.model.plan import Plan
+from llmgwctl.render.text import clean
 
 ROUNDS = 3
 
@@ -34,6 +36,13 @@ async def planned_around(job: Job, snapshot: Snapshot) -> tuple[Job, Plan, prefl
 
 async def _checked(job: Job, made: Plan, snapshot: Snapshot) -> preflight.Checked:
     return await preflight.check(job.session, made, job.profile, job.engine, snapshot)
+
+
+def tell_warnings(job: Job, made: Plan, checked: preflight.Checked) -> None:
+    """Hosts that were left out are said with -q too: something is wrong with each, and nobody may look again."""
+    loud = left_out(job)
+    for words in (*made.warnings, *checked.notes):
+        (note if words in loud else job.session.note)(f"! {clean(words)}")
 
 
 def left_out(job: Job) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from llmgwctl.cli import preflight
-from llmgwctl.cli.around import as_json, left_out, planned_around
-from llmgwctl.cli.common import Asked, Session, finish, look, out, out_json, session
+from llmgwctl.cli.around import as_json, left_out, planned_around, tell_warnings
+from llmgwctl.cli.common import Asked, Session, finish, look, note, out, out_json, session
 from llmgwctl.cli.job import Job, Wanted, job_of, plan_for
 from llmgwctl.cli.life import find, ours, tell_stopped, tell_unseen
 from llmgwctl.cli.placing import begun_rows, logs_folder, start_all
@@ -259,8 +259,7 @@ class _Work:
         if self.dry_run:
             self._would_place(report, made)
             return
-        for warning in (*made.warnings, *checked.notes):
-            self.s.note(f"! {clean(warning)}")
+        tell_warnings(job, made, checked)
         bringing = await start_all(replace(job, guard=self._guard), made, snapshot, checked.builds)
         await begun_rows(job, bringing)
         why = f"on {_where(made)}: started, and the next run says whether it serves"
@@ -285,7 +284,7 @@ class _Work:
             checked.refuse()
         except LlmgwError as e:
             for words in left_out(job):
-                self.s.note(f"! {clean(words)}")
+                note(f"! {clean(words)}")
             told = refusal.document(checked.report) | as_json(job)
             report.did("place", made.replicas[0].id, f"{e}{end}", done=False, code=e.exit_code, **told)
             return None

@@ -13,7 +13,7 @@ from secrets import token_hex
 import typer
 
 from llmgwctl.cli import preflight
-from llmgwctl.cli.around import as_json, left_out, planned_around
+from llmgwctl.cli.around import as_json, left_out, planned_around, tell_warnings
 from llmgwctl.cli.common import Asked, look, note, out, out_json, progress, session
 from llmgwctl.cli.job import Job, Wanted, job_of, plan_for
 from llmgwctl.cli.planning import NO_PLACEMENT, document, launched, warned
@@ -83,7 +83,7 @@ async def planned(job: Job, snapshot: Snapshot, *, spared: str = "") -> tuple[Jo
     if checked is not None and not checked.refused:
         return job, made, checked
     for words in (*(f"! {clean(x)}" for x in left_out(job)), *([spared] if spared else [])):
-        s.note(words)
+        note(words)  # also with -q: it is part of the error
     if s.asked.json:
         refused, launches = (
             (warned(made, checked), _launches(job, made, checked)) if checked is not None else (made, {})
@@ -99,8 +99,7 @@ async def planned(job: Job, snapshot: Snapshot, *, spared: str = "") -> tuple[Jo
 
 
 def _tell(job: Job, made: Plan, checked: preflight.Checked) -> None:
-    for warning in (*made.warnings, *checked.notes):
-        job.session.note(f"! {clean(warning)}")
+    tell_warnings(job, made, checked)
     if job.session.asked.verbose:
         note(render_plan.plan(made, _launches(job, made, checked), look(), job.session.hosts))
 
