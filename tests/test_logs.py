@@ -276,6 +276,13 @@ async def test_logs_are_followed_filtered_and_explained(cli: Cli) -> None:  # no
     assert "writes no times" not in (await cli("logs", "sim-nvl-0"))[2]
     told = await cli.json("logs", "sim-nvl-0")
     assert [k["name"] for k in told["known"]] == ["ib-no-device"]
+    assert all(len(x["text"].splitlines()) > 1 for x in told["logs"] if x["command"] == "sim")
+    told = await cli.json("logs", "sim-nvl-0", "--grep", "Using network")
+    said = [x["text"] for x in told["logs"] if x["text"]]
+    assert [text.partition("Using")[2] for text in said] == [" network Socket\n"] * 2
+    told = await cli.json("logs", "sim-nvl-0", "--tail", "1")
+    assert all(x["text"].count("\n") == 1 for x in told["logs"] if x["command"] == "sim")
+    assert "writes no times" in (await cli("--json", "logs", "sim-nvl-0", "--since", "10m"))[2]
     for wrong in (("--grep", "("), ("--since", "soon")):
         assert (await cli("logs", "sim-nvl-0", *wrong))[0] == 2
     assert (await cli("stop", "sim-nvl-0"))[0] == 0

@@ -83,13 +83,13 @@ async def show_logs(asked: Asked, name: str, wish: Wish, *, follow: bool) -> Non
         logs, rests = unfinished(logs) if follow else (logs, {})
         known = named(parts(logs, states))
         if asked.json:
-            out_json(_document(name, logs, known))
+            out_json(_document(name, logs, known, wish))
         else:
             shown = [(label(x), "\n".join(wish.lines(x))) for x in logs if wish.wants(x)]
             if text := render.log_lines(shown):
                 out(text)
-            tell_uncut(s, [x for x in logs if wish.wants(x)], wish)
             tell_known(s, known)
+        tell_uncut(s, [x for x in logs if wish.wants(x)], wish)
         for lost in (x for x in logs if x.why):
             s.note(clean(f"rank {lost.rank} on {lost.host}: {lost.why}"))
         if follow:
@@ -147,8 +147,12 @@ def tell_known(s: Session, known: Sequence[Found]) -> None:
         s.note(clean(f"! {found}"))
 
 
-def _document(name: str, logs: Iterable[CommandLog], known: Iterable[Found]) -> dict[str, object]:
-    told = [{"rank": x.rank, "host": x.host, "command": x.command, "text": x.text} for x in logs if not x.why]
+def _document(name: str, logs: Iterable[CommandLog], known: Iterable[Found], wish: Wish) -> dict[str, object]:
+    told = [
+        {"rank": x.rank, "host": x.host, "command": x.command, "text": "".join(f"{line}\n" for line in wish.lines(x))}
+        for x in logs
+        if not x.why
+    ]
     signatures = [
         {
             "name": f.signature.name,
