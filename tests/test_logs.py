@@ -192,6 +192,43 @@ async def test_more_than_one_answer_holds_is_read_on_at_once(monkeypatch, capsys
     assert pauses == [logbook.POLL_S, 0, 0, 0, 0, 0, logbook.POLL_S]
 
 
+async def test_a_host_that_always_has_more_is_given_a_pause(monkeypatch):
+    """Answers without end, each as long as can be: after so many of them in a row it is asked once a second."""
+    pauses = []
+
+    async def more(_targets, _transport, _seen):
+        return (CommandLog(0, "h", "sim", "x" * MORE_BYTES),)
+
+    async def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) > 3 * logbook.BURST:
+            following.targets.clear()
+
+    monkeypatch.setattr(logbook, "fetch_more", more)
+    monkeypatch.setattr(logbook.asyncio, "sleep", pause)
+    following = follower()
+    following.s.transport = None
+    following.targets = [SimpleNamespace(rank=0, host=Host("h"))]
+    await following.run([CommandLog(0, "h", "sim", "", 0)])
+    assert [n for n, p in enumerate(pauses) if p] == [0, logbook.BURST, 2 * logbook.BURST, 3 * logbook.BURST]
+
+
+def test_a_line_that_is_cut_is_said_to_be(capsys):
+    """Once for each such line, however many answers it takes; its beginning is shown, as of every long line."""
+    following, said = follower(), []
+    following.s.note = said.append
+    parts = ["one\n" + "a" * 60000, "b" * 60000, "c" * 60000, "end\nshort\n", "d" * 70000, "\nnext ", "line\n"]
+    for text in parts:
+        following._print(CommandLog(1, "h", "sim", text))
+    lines = capsys.readouterr().out.replace("r1 sim | ", "").splitlines()
+    assert lines == ["one", "a" * 2000 + "...", "short", "d" * 2000 + "...", "next line"]
+    assert said == ["rank 1 on h: a line of sim is longer than 65536 characters: the rest of it is left out"] * 2
+    following = follower(grep="end")
+    for text in parts:
+        following._print(CommandLog(1, "h", "sim", text))
+    assert capsys.readouterr().out == ""  # what is left out is not looked through
+
+
 def test_what_was_missed_is_said(capsys):
     """With how much, of what and where. Of the lines in which the gap begins and ends, which may hold the halves of a
     secret, nothing is shown."""

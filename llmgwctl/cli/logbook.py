@@ -25,6 +25,8 @@ from llmgwctl.render.text import clean
 from llmgwctl.render.words import ranges
 
 POLL_S = 1.0
+BURST = 32  # answers that are read on at once; a host may go on for ever with long ones
+LONGEST = 65536  # characters that are kept of a line without an end
 SPAN = re.compile(r"(\d{1,6})([smhd])")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -176,16 +178,17 @@ class _Follow:
     wish: Wish
     hidden: Hider
     rests: dict[str, str] = field(default_factory=dict)
+    long: set[str] = field(default_factory=set)  # the line that is not finished is too long: no more of it is kept
     torn: set[str] = field(default_factory=set)  # what comes next is the end of a line that has lost its beginning
     told: set[str] = field(default_factory=set)
 
     async def run(self, logs: Sequence[CommandLog]) -> None:
         seen = {(x.rank, x.host): self._sizes(logs, x.rank, x.host) for x in logs}
-        behind = False
+        behind = 0  # answers in a row that were not the last of what there is
         while self.targets:
-            await asyncio.sleep(0 if behind else POLL_S)
+            await asyncio.sleep(POLL_S if behind % BURST == 0 else 0)
             found = await fetch_more(self.targets, self.s.transport, seen)
-            behind = any(map(cut, found))
+            behind = behind + 1 if any(map(cut, found)) else 0
             for log in found:
                 if log.gone:
                     self._end(log.rank)
@@ -204,7 +207,14 @@ class _Follow:
     def _print(self, log: CommandLog) -> None:
         """Whole lines; the beginning of one that is not finished waits for its end. What comes in two answers may be
         one secret, so the two together are looked through."""
-        text = self.rests.pop(label(log), "") + log.text
+        text = log.text
+        if label(log) in self.long:
+            _, found, text = text.partition("\n")
+            if not found:
+                return
+            self.long.remove(label(log))
+            text = f"\n{text}"
+        text = self.rests.pop(label(log), "") + text
         if label(log) in self.torn:
             _, found, text = text.partition("\n")
             if not found:
@@ -213,10 +223,18 @@ class _Follow:
         (joined,) = self.hidden((replace(log, text=text),))
         whole, cut, rest = joined.text.rpartition("\n")
         if rest:
-            self.rests[label(log)] = rest[-65536:]
+            self._keep(log, rest)
         shown = self._show(label(log), whole.split("\n")) if cut else []
         for known in named([Part(log.rank, log.host, log.command, "\n".join(shown))]) if shown else ():
             self._say(f"! {known}")
+
+    def _keep(self, log: CommandLog, rest: str) -> None:
+        """The beginning of a line, until its end comes; of one that is too long nothing more is kept, which is said."""
+        self.rests[label(log)] = rest[:LONGEST]
+        if len(rest) > LONGEST:
+            self.long.add(label(log))
+            what = f"rank {log.rank} on {log.host}: a line of {log.command} is longer than {LONGEST} characters"
+            self.s.note(clean(f"{what}: the rest of it is left out"))
 
     def _tell_missed(self, log: CommandLog) -> None:
         """Of the two lines in which a gap begins and ends neither is shown: half a secret is not known for one."""
