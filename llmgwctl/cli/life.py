@@ -190,8 +190,8 @@ def logs(
     Example: llmgwctl logs -f deepseek-r1-0 --grep NCCL
 
     --since goes by the times that engines write before their lines; where a log has none, all of it is shown. -f leaves
-    nothing out but what a host does not keep any more (of each command the first 4 MiB and the newest 4 to 8), and says
-    how many bytes that were.
+    nothing out but what a host does not keep any more (of each command the first 4 MiB and the newest 4 to 8), of which
+    it says how many bytes that were, and the rest of a line longer than 65536 characters, which it says too.
     """
     from llmgwctl.cli.logbook import Wish, show_logs
 
