@@ -64,6 +64,14 @@ def test_json_needs_nothing_of_the_terminal():
     assert not {m for m in modules if m.startswith(("rich", "jinja2", "prometheus_client", "asyncssh"))}
 
 
+def test_looking_at_hosts_needs_no_engine_and_no_check(tmp_path):
+    """Whatever the inventory could name besides."""
+    (tmp_path / "inventory.toml").write_text('[[hosts]]\nname = "r1-t[01-04]"\n')
+    modules = loaded("-i", f"{tmp_path}/inventory.toml", "nvlink", "--json", "--from", "tests/racks/whole/hosts", "-q")
+    assert "llmgwctl.inventory.load" in modules
+    assert not {m for m in modules if m.startswith(("llmgwctl.engines", "llmgwctl.doctor", "llmgwctl.placement"))}
+
+
 def test_each_module_has_the_commands_that_it_is_said_to_have():
     """Otherwise a command would be found by --help alone."""
     for module, names in MODULES.items():

@@ -27,12 +27,12 @@ class CordonTable(Table):
     until: float | None = None
     by: Line = ""
     at: Line = ""
-    gpus: list[Annotated[int, Field(ge=0, le=63)]] = Field(default_factory=list)
+    gpus: list[Annotated[int, Field(ge=0, le=63)]] = Field([])
 
 
 class CordonFile(Table):
     schema_: Literal["llmgwctl.cordons/v1"] = Field(alias="schema")
-    hosts: dict[Name, CordonTable] = Field(default_factory=dict)
+    hosts: dict[Name, CordonTable] = Field({})
 
 
 def beside(inventory: Path | None) -> Path | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
-from llmgwctl.engines.base import Build
 from llmgwctl.inventory.context import At, Context
 from llmgwctl.inventory.schema import BuildTable, EngineTable
 from llmgwctl.model.fact import fact
 from llmgwctl.model.host import Host
+
+if TYPE_CHECKING:
+    from llmgwctl.engines.base import Build
 
 Keys = Mapping[str, str]
 
@@ -23,6 +26,8 @@ class Builds:
     hosts: Mapping[str, Keys] = field(default_factory=dict)
 
     def of(self, host: Host) -> Build:
+        from llmgwctl.engines.base import Build  # all engines come with it, and looking at hosts needs none
+
         return Build(**{**self.general, **self.pools.get(host.pool, {}), **self.hosts.get(host.name, {})})
 
 

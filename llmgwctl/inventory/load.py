@@ -7,11 +7,10 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from llmgwctl.engines.base import Build
 from llmgwctl.inventory import doctor, engines, hosts, profiles
 from llmgwctl.inventory.context import At, Context
 from llmgwctl.inventory.faults import Faults, shown
@@ -27,6 +26,9 @@ from llmgwctl.model.finding import Suppression
 from llmgwctl.model.host import Host
 from llmgwctl.model.profile import Profile
 from llmgwctl.transport.settings import SshSettings
+
+if TYPE_CHECKING:
+    from llmgwctl.engines.base import Build
 
 MAX_BYTES = 16 * 2**20
 
@@ -50,8 +52,7 @@ class Inventory:
 
     def build_for(self, engine: str, host: Host) -> Build:
         """The build of an engine on a host; without any table: what the host's PATH finds."""
-        found = self.engines.get(engine)
-        return found.of(host) if found else Build()
+        return self.engines.get(engine, engines.Builds()).of(host)
 
     def profile(self, name: str) -> Profile:
         if name not in self.profiles:
