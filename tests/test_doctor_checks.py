@@ -478,6 +478,7 @@ UNTOLD = [
     ("LG002", lambda: changed(ONE, system=broken("the host does not tell its name")), 3),
     ("LG605", lambda: unread("another probe is at work"), 3),
     ("LG301", lambda: changed(ONE, imex=broken("no answer within its limit (30 s)")), 3),
+    ("LG305", lambda: imex(table=None, table_why="no answer within its limit (60 s)"), 3),
     ("LG401", lambda: imex(channels=(), files_why="no answer within its limit (30 s)"), 3),
     ("LG101", lambda: changed(ONE, gpus=gpus(fabric=Fabric("Completed", "Success"))), 3),
     ("LG513", lambda: changed(ONE, kernel_log=broken("reading the kernel log needs a right that needs root")), 0),

@@ -145,6 +145,7 @@ def test_zero_uuid_and_one_machine_products_are_no_domain():
         ({"state": "DOWN", "unit_active": "inactive"}, "imex-down", "down"),
         ({"state": "WAITING_FOR_PEERS"}, "imex-not-ready", "down"),
         ({"state": "", "why": "command service disabled"}, "imex-unknown", "unknown"),
+        ({"table": None, "table_why": "no answer within its limit (60 s)"}, "imex-table", "unknown"),
         ({"channels": ()}, "channel-missing", "up"),
         ({"channels": (ImexChannel(0, MAJOR - 1, True),)}, "channel-stale", "up"),
         ({"channels": (ImexChannel(0, MAJOR, False),)}, "channel-denied", "up"),
@@ -188,6 +189,37 @@ def test_a_dead_neighbour_does_not_degrade_the_others():
     hosts["r1-t04"] = with_imex(hosts["r1-t04"], state="DOWN", table=None)
     fmap = fabric_map(snapshot(hosts))
     assert [fmap.verdicts[n].imex for n in sorted(hosts)] == ["up", "up", "up", "down"]
+
+
+@pytest.mark.parametrize("change", [{"imex": None}, {"network": broken("ip: not found")}], ids=["table", "addresses"])
+def test_a_neighbour_whose_connections_are_not_known_is_unknown_and_no_trouble_of_the_others(change):
+    """READY says nothing about pairs: that tray is unknown, and the others are judged by what can be told."""
+    hosts = rack(4)
+    one = hosts["r1-t04"]
+    hosts["r1-t04"] = with_imex(one, table=None) if "imex" in change else replace(one, **change)
+    fmap = fabric_map(snapshot(hosts))
+    assert [fmap.verdicts[n].imex for n in sorted(hosts)] == ["up", "up", "up", "unknown"]
+    assert codes(fmap.verdicts["r1-t04"]) == {"imex-table"}
+    assert list(fmap.could_not_tell) == ["r1-t04"]
+
+
+def test_many_imex_troubles_are_counted_where_not_all_are_shown():
+    """A tray that reaches nobody says with whom for the first three, and of how many more."""
+    hosts = rack(8)
+    hosts["r1-t02"] = with_cells(hosts["r1-t02"], {(1, j): "N" for j in range(8) if j != 1})
+    notes = fabric_map(snapshot(hosts)).verdicts["r1-t02"].notes
+    assert len(notes) == 4
+    assert notes[-1] == "IMEX: troubles with 4 more hosts"
+
+
+def test_imex_is_not_asked_for_where_there_is_no_gpu():
+    """A host without a GPU has no IMEX to be down; one whose GPUs could not be read may have."""
+    one = rack(4)["r1-t01"]
+    for gpus, imex, state in (
+        (absent("no NVIDIA driver"), absent("none"), "not-applicable"),
+        (broken("hangs"), one.imex, "up"),
+    ):
+        assert verdict_of(replace(one, gpus=gpus, imex=imex)).imex == state
 
 
 def test_node_list_with_names_is_matched_by_what_they_resolve_to_there():

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from llmgwctl.doctor.base import Answer, Found, View
 from llmgwctl.doctor.names import few, folded, odd_ones
+from llmgwctl.doctor.verdicts import unknown
 from llmgwctl.fabric.imex import WORDS, ImexView
 from llmgwctl.fabric.imex import view as imex_view
 from llmgwctl.model.host import HostFacts
@@ -39,6 +40,7 @@ def _token(a: ImexView, b: ImexView) -> str:
 def pairs(view: View) -> Iterator[Answer]:
     """Pairs that are not connected, said of the host that all others complain of, else of the one that says it."""
     for hosts in domains(view):
+        yield from (unknown(f, r) for f in hosts for r in view.verdict(f).reasons if r.code == "imex-table")
         bad = {p: t for p, t in cells(hosts).items() if t not in ("C", "!V!", *LIST_TOKENS)}
         names = [f.host.name for f in hosts]
         yield from _blamed(bad, names)

@@ -43,6 +43,7 @@ _NEEDS = {
     "joining-unknown": "gpus",
     "imex-unread": "imex",
     "imex-unknown": "imex",
+    "imex-table": "imex",
     "channel-unknown": "imex",
     "system-unread": "system",
 }

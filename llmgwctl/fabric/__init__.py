@@ -14,6 +14,8 @@ from llmgwctl.model.host import HostFacts, Snapshot
 
 __all__ = ["fabric_map"]
 
+SHOWN = 3
+
 
 def fabric_map(
     snapshot: Snapshot, declared: Sequence[DeclaredFabric] = (), cordons: Mapping[str, str] | None = None
@@ -58,13 +60,11 @@ def _in_domain(
 
 
 def _complaints(name: str, ready: Sequence[str], views: Mapping[str, ImexView]) -> tuple[str, ...]:
-    """IMEX troubles of a host with the other eligible hosts; a trouble with most of them is said once."""
-    found = [w for other in ready if other != name and (w := _apart(views, name, other))]
-    return tuple(dict.fromkeys(found))[:3]
-
-
-def _apart(views: Mapping[str, ImexView], a: str, b: str) -> str | None:
-    return apart(views[a], views[b], a, b)
+    """IMEX troubles of a host with the other eligible hosts: the first few, and how many there are beside them."""
+    found = [w for other in ready if other != name and (w := apart(views[name], views[other], name, other))]
+    unlike = tuple(dict.fromkeys(found))
+    more = len(unlike) - SHOWN
+    return (*unlike[:SHOWN], f"IMEX: troubles with {more} more hosts") if more > 0 else unlike
 
 
 def _outside(facts: HostFacts, v: HostVerdict, fabrics: Sequence[ScaleOut]) -> Outside:

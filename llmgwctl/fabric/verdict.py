@@ -24,7 +24,7 @@ def verdict(facts: HostFacts, cordon: str = "") -> HostVerdict:
     reasons += _scheduler(facts)
     report = facts.gpus.value
     if report is None:
-        return HostVerdict(name, (*reasons, *_no_gpus(facts)), imex=_imex_state(facts, True))
+        return HostVerdict(name, (*reasons, *_no_gpus(facts)), imex=_imex_state(facts, facts.gpus.broken))
     reasons += _readable(report)
     product = _product(report)
     spans = _spans_hosts(report, product)
@@ -145,12 +145,22 @@ def _imex(facts: HostFacts) -> list[Reason]:
     if imex is None:
         return [Reason("imex-absent", "IMEX is not installed", "nvlink")]
     if imex.ready:
-        return []
+        why = _connections_untold(facts, imex)
+        return [Reason("imex-table", why, "nvlink", unknown=True)] if why else []
     if not imex.state:
         return [Reason("imex-unknown", f"IMEX could not be asked: {imex.why}", "nvlink", unknown=True)]
     if imex.state == "DOWN":
         return [Reason("imex-down", f"IMEX is down{_unit(imex)}", "nvlink")]
     return [Reason("imex-not-ready", f"IMEX is not ready: {imex.state}", "nvlink")]
+
+
+def _connections_untold(facts: HostFacts, imex: Imex) -> str:
+    """Why it cannot be told to whom a daemon that is READY is connected; ready by itself is not enough for a pair."""
+    if imex.table is None:
+        return f"IMEX is READY, and its connections could not be read: {imex.table_why or 'no connection table'}"
+    if facts.network.value is None:
+        return f"its own row of IMEX's connections could not be told: its addresses: {facts.network.why}"
+    return ""
 
 
 def _unit(imex: Imex) -> str:
@@ -189,4 +199,6 @@ def _imex_state(facts: HostFacts, spans: bool) -> ImexState:
     imex = facts.imex.value
     if facts.imex.broken or (imex is not None and not imex.state):
         return "unknown"
-    return "up" if imex is not None and imex.ready else "down"
+    if imex is None or not imex.ready:
+        return "down"
+    return "unknown" if _connections_untold(facts, imex) else "up"
