@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from llmgwctl.fabric import fabric_map
 from llmgwctl.model.fabric import FabricMap
 from llmgwctl.model.gpu import FabricHealth
-from llmgwctl.model.reading import broken, ok
+from llmgwctl.model.reading import absent, broken, ok
 from llmgwctl.model.replica import ReplicaState, ShardState
 from llmgwctl.watch import BadState, Seen, dumps, loads, step
 
@@ -255,6 +255,18 @@ def test_a_card_that_fell_off_the_bus_and_one_that_was_replaced():
     assert story.says(lost) == []
     new = with_gpu(facts, 3, uuid="GPU-new")
     assert [k for k, _, _ in story.says(rack(2) | {"r1-t01": new})] == ["gpu-replaced"]
+
+
+def test_a_host_that_comes_back_without_a_driver_has_lost_its_gpus():
+    """It is read, and nothing is there: that is no host that could not be read, of which the last known stays."""
+    story = Story()
+    story.look(rack(2))
+    bare = rack(2)
+    bare["r1-t01"] = replace(bare["r1-t01"], gpus=absent("no NVIDIA driver (4 NVIDIA cards on the PCI bus)"))
+    told = story.says(bare)
+    assert ("gpu-lost", "worse", "r1-t01: GPUs 0-3 cannot be read any more") in told
+    assert story.says(bare) == []
+    assert [k for k, _, _ in story.says(rack(2))] == ["gpu-back"]
 
 
 def test_hosts_that_come_and_go_in_the_inventory_are_no_transition():

@@ -87,8 +87,13 @@ def _host(facts: HostFacts, verdict: HostVerdict, old: HostSeen | None) -> HostS
         why=(facts.reachable.why or facts.gpus.why) if facts.gpus.broken else "",
         rack=facts.host.rack or "",
         imex=told or (old.imex if old else ""),
-        gpus=_gpus(report.gpus, report.all_readable, known) if report else known,
+        gpus=_gpus(report.gpus, report.all_readable, known) if report else _no_report(facts, known),
     )
+
+
+def _no_report(facts: HostFacts, known: dict[str, GpuSeen]) -> dict[str, GpuSeen]:
+    """What could not be read stays; cards of a host that has no driver, or no card, any more are lost."""
+    return known if facts.gpus.broken else {u: replace(g, lost=True, joined=False) for u, g in known.items()}
 
 
 def _gpus(gpus: Sequence[Gpu], all_readable: bool, known: Mapping[str, GpuSeen]) -> dict[str, GpuSeen]:
