@@ -440,13 +440,18 @@ def test_what_was_not_read_before_a_launch_is_no_refusal_and_is_told():
 
 
 def test_a_taken_port_and_a_dead_interface_are_told():
-    """The leader's port; the interface of a shard."""
+    """HTTP's port on the leader, one of the engine's own on any host; the interface of a shard."""
     _, _, (launch,) = placed(healthy(), NVL)
     port = dict(launch.replica.ports)["http"]
     leader = launch.replica.leader.host
     busy = changed(leader, network=fields(listening=(22, port)))
     again = seen(busy)[0]
     assert said(diagnose(again, fabric_map(again), (launch,))) == {"LG911": (leader,)}
+    other = launch.replica.shards[1].host
+    rpc = replace(launch, replica=replace(launch.replica, ports=(("http", port), ("rpc", 21000))))
+    for number, blamed in ((port, {}), (21000, {"LG911": (other,)})):
+        taken = seen(changed(other, network=fields(listening=(number,))))[0]
+        assert said(diagnose(taken, fabric_map(taken), (rpc,))) == blamed
 
     def down(network):
         return replace(network, interfaces=tuple(replace(i, up=i.name != "eth0") for i in network.interfaces))
@@ -603,3 +608,5 @@ def test_only_idle_hosts_are_tested():
         unreachable(ONE),
     ):
         assert busy(fleet[ONE])
+    drawn = changed(ONE, gpus=gpus(1, processes=(*process(7, "G"), *process(8))))
+    assert "pid 8" in busy(drawn[ONE])

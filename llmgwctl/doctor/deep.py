@@ -60,8 +60,9 @@ def busy(facts: HostFacts) -> str:
 def held(report: GpuReport) -> str:
     """Who or what has one of its GPUs, beside claims."""
     for gpu in report.gpus:
-        if any("C" in p.kind for p in gpu.processes):
-            return f"GPU {gpu.index} is held by pid {gpu.processes[0].pid}"
+        computing = next((p for p in gpu.processes if "C" in p.kind), None)
+        if computing is not None:
+            return f"GPU {gpu.index} is held by pid {computing.pid}"
         if not gpu.processes_known or (gpu.memory_used_mib or 0) > HELD_MIB:
             return f"GPU {gpu.index} is in use ({gpu.memory_used_mib} MiB)"
     return "" if report.all_readable else "not all of its GPUs are readable"

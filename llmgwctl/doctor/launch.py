@@ -82,14 +82,14 @@ def _shards(view: View) -> Iterator[tuple[Launch, ShardPlan, HostFacts]]:
 
 
 def _ports(view: View) -> Iterator[Answer]:
-    """The leader holds the ports."""
+    """HTTP is on the leader alone. The engine's own ports must be free on every host: which of them holds one differs
+    from engine to engine (SGLang's worker-http and llama.cpp's rpc are on the others)."""
     for launch, shard, facts in _shards(view):
         listening = facts.network.value.listening if facts.network.value is not None else None
-        if shard.rank:
-            continue
-        if listening is None:
+        needed = [(name, port) for name, port in launch.replica.ports if name != "http" or not shard.rank]
+        if listening is None and needed:
             yield Unknown((shard.host,), "the host does not show which ports are taken (/proc/net/tcp)", right=True)
-        taken = [f"{name} {port}" for name, port in launch.replica.ports if port in (listening or ())]
+        taken = [f"{name} {port}" for name, port in needed if port in (listening or ())]
         if taken:
             yield found(facts, f"something listens already on: {', '.join(taken)}")
 
