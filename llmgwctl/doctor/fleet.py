@@ -101,10 +101,10 @@ def drifted(said_by: dict[str, str], group: str) -> Iterator[Found]:
 
 def _driver(view: View) -> Iterator[Answer]:
     """In one NVLink domain IMEX refuses mixed drivers; elsewhere it is only untidy."""
+    drivers = {f.host.name: v for f in view.hosts if (v := _driver_of(f))}
     inside: set[str] = set()
     for domain in view.fmap.domains:
-        names = set(domain.names)
-        said = {f.host.name: v for f in view.hosts if f.host.name in names and (v := _driver_of(f))} if names else {}
+        said = {n: drivers[n] for n in domain.names if n in drivers}
         inside |= set(said)
         for one in drifted(said, domain.rack or domain.id):
             yield Found(one.hosts, one.values, "block" if domain.multi_host else None)

@@ -103,12 +103,12 @@ def _expected(facts: HostFacts, view: View) -> Iterator[Answer]:
 
 def _missing(view: View) -> Iterator[Answer]:
     """A domain of a rack that is short of hosts which nobody else reports: they are read, healthy, and not in it."""
-    names = {f.host.name: f for f in view.hosts}
+    standing: dict[str, list[str]] = defaultdict(list)  # rack -> its hosts that are in no domain
+    for facts in view.hosts:
+        if facts.host.rack and expects_domain(facts) and view.verdict(facts).domain is None and not may_span(facts):
+            standing[facts.host.rack].append(facts.host.name)
     for domain in view.fmap.domains:
-        if not domain.multi_host or not domain.rack:
-            continue
-        mates = [f for f in names.values() if f.host.rack == domain.rack and expects_domain(f)]
-        strangers = [f.host.name for f in mates if view.verdict(f).domain is None and not may_span(f)]
+        strangers = standing.get(domain.rack, []) if domain.multi_host and domain.rack else []
         if strangers:
             text = f"in rack {domain.rack}, whose domain has {len(domain.hosts)} hosts, and in no domain"
             yield Found(tuple(strangers), (text,))
