@@ -15,7 +15,6 @@ from llmgwctl.engines.base import Build
 from llmgwctl.engines.env import environment, removed
 from llmgwctl.engines.options import fighting_args, value_of, without
 from llmgwctl.engines.programs import beside, host_port, is_folder, program
-from llmgwctl.engines.ready import one_token, refused, served_names
 from llmgwctl.engines.versions import differing, nccl_of, parse
 from llmgwctl.model.errors import UsageError
 from llmgwctl.model.numbers import of_version, older
@@ -428,9 +427,12 @@ def test_the_leader_listens_on_its_management_address_alone(name):
 def test_everything_is_listened_on_only_when_the_profile_says_so():
     wanted = replace(sized("vllm", 1, 8, 8), listen_all=True)
     (ctx,) = contexts(wanted, hgx(1), Build())
-    assert ctx.listen == "0.0.0.0"
     v6 = replace(ctx, shard=replace(ctx.shard, address="fd00::1"))
-    assert v6.listen == "::"
+    for at, everything in ((ctx, "0.0.0.0"), (v6, "::")):
+        assert at.listen == everything
+        for engine in ENGINES.values():
+            (command,) = engine.commands(at)
+            assert command.argv[command.argv.index("--host") + 1] == everything
 
 
 def test_a_key_reaches_sglang_by_a_file_that_only_the_leader_has():
@@ -538,20 +540,7 @@ def test_versions_are_read_and_compared():
     assert list(differing("big", VLLM.version, {"h1": found, "h2": dict(found)})) == []
 
 
-# --- readiness -------------------------------------------------------------------------------------------------------
-
-
-def test_ready_is_one_token():
-    """A model that answers with a token passes; an error, a page or an answer without a choice does not."""
-    asked = one_token(VLLM, "big")
-    assert asked.path == "/v1/completions"
-    assert json.loads(asked.body) == {"model": "big", "max_tokens": 1, "temperature": 0, "prompt": "1"}
-    chat = json.loads(one_token(replace(VLLM, generate_path="/v1/chat/completions"), "big").body)
-    assert chat["messages"][0]["role"] == "user"
-    assert refused(200, '{"choices": [{"text": "a"}]}') == ""
-    assert all(refused(*a) for a in ((500, ""), (200, "<html>"), (200, "[]"), (200, '{"choices": []}')))
-    assert served_names('{"data": [{"id": "big"}]}') == ("big",)
-    assert served_names("[]") == served_names("x") == served_names('{"data": [1]}') == ()
+# --- the rest --------------------------------------------------------------------------------------------------------
 
 
 def test_a_grace_that_is_too_short_is_noted():

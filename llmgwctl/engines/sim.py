@@ -36,8 +36,7 @@ def _argv(ctx: ShardContext) -> Iterable[str]:
     if len(replica.shards) > 1:
         yield from ("--peer-port", str(replica.port("peer")))
     if ctx.leader:
-        yield from ("--host", "0.0.0.0" if profile.listen_all else shard.address)  # noqa: S104 (asked for)
-        yield from ("--port", str(replica.port("http")))
+        yield from ("--host", ctx.listen, "--port", str(replica.port("http")))
     yield from profile.args
 
 
