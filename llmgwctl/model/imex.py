@@ -24,10 +24,6 @@ class ImexTable:
     cells: dict[tuple[int, int], str]
     domain_state: str  # UP | DEGRADED | DOWN
 
-    def node_of(self, addresses: frozenset[str]) -> ImexNode | None:
-        """The node that is one of these addresses (a host's own); never by index."""
-        return next((n for n in self.nodes if n.host in addresses), None)
-
 
 @fact
 class ImexChannel:

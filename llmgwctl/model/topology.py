@@ -14,7 +14,7 @@ class Topology:
     """`nvidia-smi topo -m`. GPUs by nvidia-smi's numbers, which have gaps when a GPU is lost; adapters by name.
 
     `links[(i, j)]`: how GPU i reaches GPU j (NV18, PIX ... SYS), each direction as printed, since they may differ.
-    `adapters[(i, name)]`: how GPU i reaches an adapter. Affinities as printed; a cell that is empty is not there.
+    `ways[(i, name)]`: how GPU i reaches an adapter. Affinities as printed; a cell that is empty is not there.
     """
 
     gpus: tuple[int, ...]

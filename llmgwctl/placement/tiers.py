@@ -198,7 +198,7 @@ def _of_fabric(fleet: Fleet, fabric: ScaleOut, eligible: Sequence[str]) -> tuple
 
 
 def _sharing_rails(fabric: ScaleOut, names: Sequence[str], need: int) -> tuple[str, ...]:
-    """On RoCE, the first hosts that have a rail in common: that of the first host which most others share."""
+    """On RoCE, the first hosts that have a rail in common: on the rail whose first hosts have most rails in common."""
     if fabric.kind == "InfiniBand":
         return tuple(names[:need]) if len(names) >= need else ()
     on_rail: dict[str, list[str]] = defaultdict(list)

@@ -12,7 +12,6 @@ from pathlib import Path
 from llmgwctl.model.errors import UsageError
 from llmgwctl.rack.serve import Rack
 
-VERBS = ("set", "clear", "kill", "boot")
 _NAME = "control"
 _LONGEST = 4096
 
