@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from facts import hgx, rack, snapshot, unreachable, with_gpu, with_imex
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pages import dropped, fleet, whole
 from prometheus_client import generate_latest
@@ -237,6 +237,7 @@ def test_any_text_of_a_host_is_one_label(words):
         max_size=5,
     )
 )
+@example({(str(n), ""): n for n in (0.0, 999_999.5, 1e6, 1_234_567.25, 10_000_000.0, 1.78e9, 1e16, -1e7)})
 def test_it_is_written_as_prometheus_own_library_writes_it(told):
     """To the letter, so that nobody need wonder which of the two a reader was made for."""
     own = {(clean(z), clean(a)): value for (z, a), value in reversed(told.items())}
