@@ -269,6 +269,17 @@ def test_a_host_that_comes_back_without_a_driver_has_lost_its_gpus():
     assert [k for k, _, _ in story.says(rack(2))] == ["gpu-back"]
 
 
+def test_lost_cards_that_come_back_elsewhere_while_the_rest_drops_are_told():
+    """Their move is told as a return, so that the old domain is renamed without a card that moved."""
+    story = Story()
+    story.look(rack(2))
+    bare = rack(2)
+    bare["r1-t01"] = replace(bare["r1-t01"], gpus=absent("no NVIDIA driver"))
+    story.look(bare)
+    moved, left = all_gpus(rack(2), joined(NEW_UUID))["r1-t01"], all_gpus(rack(2), IN_PROGRESS)["r1-t02"]
+    assert [k for k, _, _ in story.says({"r1-t01": moved, "r1-t02": left})] == ["domain-dropped", "gpu-back"]
+
+
 def test_hosts_that_come_and_go_in_the_inventory_are_no_transition():
     story = Story()
     story.look(rack(2))

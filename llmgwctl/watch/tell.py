@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from llmgwctl.model.fact import fact
 from llmgwctl.model.names import fold
 from llmgwctl.watch.changes import Change, Severity
-from llmgwctl.watch.seen import Seen
+from llmgwctl.watch.seen import GpuSeen, Seen
 
 
 @fact
@@ -39,35 +39,68 @@ class Transition:
         }
 
 
+Cards = Sequence[tuple[str, bool, GpuSeen]]
+"""GPUs of one domain, or that were in it last: their host, whether that was read, and the GPU."""
+
+
 def tell(before: Seen, after: Seen, found: Sequence[Change]) -> tuple[Transition, ...]:
     """Whole domains first, then what is left, hosts that say the same in one message; what got worse comes first."""
     told: list[Transition] = []
-    rest = list(found)
+    used: set[Change] = set()
+    names, was, now = renamed(before, after), _by_home(before), _by_home(after)
+    of_home: dict[str, list[Change]] = defaultdict(list)
+    for c in found:
+        of_home[c.home].append(c)
     homes = dict.fromkeys(c.home for c in found if c.kind in ("gpu-left", "gpu-moved", "gpu-rejoined") and c.home)
     for home in homes:
-        whole, used = _domain(home, before, after, [c for c in rest if c.home == home])
+        change = _Home(home, was.get(home, ()), now.get(home, ()), after)
+        whole, explained = _domain(change, of_home[home], home in names)
         told += whole
-        rest = [c for c in rest if c not in used]
-    told += grouped(rest, after.taken_at)
+        used |= set(explained)
+    told += grouped([c for c in found if c not in used], after.taken_at)
     return tuple(sorted(told, key=lambda t: ("worse", "changed", "better").index(t.severity)))
 
 
-def _domain(
-    home: str, before: Seen, after: Seen, found: Sequence[Change]
-) -> tuple[list[Transition], frozenset[Change]]:
-    """What happened to the domain as a whole, and the changes that this explains."""
+def _by_home(seen: Seen) -> Mapping[str, Cards]:
+    found: dict[str, list[tuple[str, bool, GpuSeen]]] = defaultdict(list)
+    for name, host in seen.hosts.items():
+        for gpu in host.gpus.values():
+            found[gpu.home].append((name, host.read, gpu))
+    return found
+
+
+@fact
+class _Home:
+    """A domain before and now."""
+
+    id: str
+    was: Cards
+    now: Cards
+    after: Seen
+
+
+Told = tuple[list[Transition], list[Change]]  # and the changes that this explains
+
+
+def _domain(home: _Home, found: Sequence[Change], has_new_name: bool) -> Told:
+    """What happened to the domain as a whole. Cards that were lost, or flap, move without a change to say so."""
+    moved = [c for c in found if c.kind == "gpu-moved"]
+    if has_new_name and moved:
+        return [_reidentified(home, moved)], moved
     left = [c for c in found if c.kind == "gpu-left"]
     rejoined = [c for c in found if c.kind == "gpu-rejoined"]
-    was, now = _members(before, home), _members(after, home)
-    spread = sum(any(g.home == home for g in h.gpus.values()) for h in before.hosts.values()) > 1
-    if home in renamed(before, after):
-        moved = [c for c in found if c.kind == "gpu-moved"]
-        return [_reidentified(home, moved, after)], frozenset(moved)
-    if left and not now and spread and len(left) > _unseen(after, home):
-        return [_dropped(home, left, len(left) > _out(before, home), after)], frozenset(left)
-    if rejoined and not was and spread:
-        return [_back(home, rejoined, after)], frozenset(rejoined)
-    return [], frozenset()
+    spread = len({host for host, _, _ in home.was}) > 1
+    unseen = sum(g.joined is True and not read for _, read, g in home.now)  # joined when their host was read last
+    if left and not _joined(home.now) and spread and len(left) > unseen:
+        return [_dropped(home, left)], left
+    if rejoined and not _joined(home.was) and spread:
+        return [_back(home, rejoined)], rejoined
+    return [], []
+
+
+def _joined(cards: Cards) -> bool:
+    """Whether a GPU is joined to it, on a host that was read."""
+    return any(read and g.joined is True for _, read, g in cards)
 
 
 def renamed(before: Seen, after: Seen) -> dict[str, str]:
@@ -85,53 +118,35 @@ def renamed(before: Seen, after: Seen) -> dict[str, str]:
     return {old: next(iter(new)) for old, new in to.items() if len(new) == 1 and old not in stayed}
 
 
-def _members(seen: Seen, home: str) -> dict[str, str]:
-    """GPUs that are joined to a domain, on hosts that were read: uuid -> host."""
-    return {
-        u: n for n, h in seen.hosts.items() if h.read for u, g in h.gpus.items() if g.home == home and g.joined is True
-    }
+def _about(home: _Home, found: Iterable[Change]) -> str:
+    hosts = home.after.hosts
+    racks = sorted({hosts[n].rack for c in found for n in c.hosts if n in hosts} - {""})
+    return short(home.id) + (f" (rack {', '.join(racks)})" if racks else "")
 
 
-def _unseen(seen: Seen, home: str) -> int:
-    """GPUs that were joined to it when their host was read last."""
-    return sum(g.home == home and g.joined is True for h in seen.hosts.values() if not h.read for g in h.gpus.values())
-
-
-def _out(seen: Seen, home: str) -> int:
-    """GPUs of it that were out already."""
-    return sum(g.home == home and g.joined is False for h in seen.hosts.values() for g in h.gpus.values())
-
-
-def _about(home: str, found: Iterable[Change], after: Seen) -> str:
-    racks = sorted({after.hosts[n].rack for c in found for n in c.hosts if n in after.hosts} - {""})
-    return short(home) + (f" (rack {', '.join(racks)})" if racks else "")
-
-
-def _dropped(home: str, left: Sequence[Change], at_once: bool, after: Seen) -> Transition:
-    count = len(left)
-    about = _about(home, left, after)
-    if at_once:
+def _dropped(home: _Home, left: Sequence[Change]) -> Transition:
+    count, about = len(left), _about(home, left)
+    if count > sum(g.joined is False for _, _, g in home.was):
         text = f"NVLink domain {about}: all {count} GPUs dropped at once (fabric manager restart suspected)"
     else:
         text = f"NVLink domain {about}: the last {count} GPUs have dropped, none is joined any more"
-    return _made("domain-dropped", "worse", text, left, at=after.taken_at, domain=home)
+    return _made("domain-dropped", "worse", text, left, at=home.after.taken_at, domain=home.id)
 
 
-def _reidentified(home: str, moved: Sequence[Change], after: Seen) -> Transition:
+def _reidentified(home: _Home, moved: Sequence[Change]) -> Transition:
     to = moved[0].to
-    text = f"NVLink domain {_about(home, moved, after)} came back as {short(to)}: re-identified, not lost"
-    left_out = sum(g.home == home for h in after.hosts.values() for g in h.gpus.values())
-    if left_out:
-        text += f" ({len(moved)} GPUs, {left_out} not yet)"
-    return _made("domain-reidentified", "changed", text, moved, at=after.taken_at, domain=to)
+    text = f"NVLink domain {_about(home, moved)} came back as {short(to)}: re-identified, not lost"
+    if home.now:
+        text += f" ({len(moved)} GPUs, {len(home.now)} not yet)"
+    return _made("domain-reidentified", "changed", text, moved, at=home.after.taken_at, domain=to)
 
 
-def _back(home: str, rejoined: Sequence[Change], after: Seen) -> Transition:
-    out = [(n, g) for n, h in after.hosts.items() for g in h.gpus.values() if g.home == home and not g.joined]
-    text = f"NVLink domain {_about(home, rejoined, after)} is back: {len(rejoined)} GPUs joined"
+def _back(home: _Home, rejoined: Sequence[Change]) -> Transition:
+    out = [name for name, _, g in home.now if not g.joined]
+    text = f"NVLink domain {_about(home, rejoined)} is back: {len(rejoined)} GPUs joined"
     if out:
-        text += f", {len(out)} not: {fold({n for n, _ in out})}"
-    return _made("domain-back", "better", text, rejoined, at=after.taken_at, domain=home)
+        text += f", {len(out)} not: {fold(set(out))}"
+    return _made("domain-back", "better", text, rejoined, at=home.after.taken_at, domain=home.id)
 
 
 def _made(kind: str, severity: Severity, text: str, found: Sequence[Change], *, at: float, domain: str) -> Transition:
