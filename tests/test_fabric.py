@@ -339,6 +339,17 @@ def test_declared_fabric_takes_the_named_adapters_only():
     assert [p.name for p in fabric.ports["h100-001"]] == ["mlx5_0:1", "mlx5_3:1"]
 
 
+def test_a_declared_fabric_of_two_link_layers_is_two_fabrics_each_with_its_own_name():
+    """What is said of one is never said of the other."""
+    cards = tuple(gpu(i, "NVIDIA H100", host="r") for i in range(4))
+    roce = make("r", "10.9.0.1", cards, absent(), (roce_hca(1, 1),), {"rail1": "10.1.0.1/24"})
+    both = fabric_map(snapshot(hgx(1), {"r": roce}), [DeclaredFabric("east", ("h100-001", "r"), ())]).scale_out
+    assert [(f.id, f.hosts) for f in both] == [
+        ("declared:east:InfiniBand", ("h100-001",)),
+        ("declared:east:Ethernet", ("r",)),
+    ]
+
+
 def test_roce_hosts_that_share_a_rail_are_one_fabric():
     """Rails are compared by subnet: A and B share rail 1; C has none of theirs."""
 

@@ -305,6 +305,24 @@ def test_the_leader_is_reached_at_the_address_by_which_it_reaches_rank_one():
     assert "no management address" in reasons(planned(TWO, hosts | {"r1-t01": loop}), "r1-t01")[0]
 
 
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"mgmt_address": "192.0.2.9"}, "no interface has its mgmt_address 192.0.2.9"),
+        ({"mgmt_interface": "mgmt9"}, "its mgmt_interface mgmt9 has no address"),
+        (None, "its addresses could not be read: no answer"),
+    ],
+    ids=["address", "interface", "unread"],
+)
+def test_a_host_without_an_address_is_told_what_is_wrong_with_it(told, said):
+    """What is set already is not asked for again, and what could not be read is not called missing."""
+    hosts = rack(2)
+    one = hosts["r1-t01"]
+    one = replace(one, network=broken("no answer")) if told is None else replace(one, host=replace(one.host, **told))
+    single = replace(TWO, nodes=1, pp=1)
+    assert said in reasons(planned(single, hosts | {"r1-t01": one}), "r1-t01")[0]
+
+
 def roce_host(name: str, number: int, rails=(1, 2), index: int = 3):
     cidr = {f"rail{r}": f"10.{r}.0.{number}/24" for r in rails}
     hcas = tuple(roce_hca(r, number, index) for r in rails)

@@ -176,14 +176,11 @@ def _rails(ports: HostPorts, facts: HostFacts, kind: str) -> tuple[RailPort, ...
 
 def _declared(one: DeclaredFabric, members: dict[str, HostPorts], facts: dict[str, HostFacts]) -> list[ScaleOut]:
     """One fabric per link layer: InfiniBand and Ethernet are never one communicator, whatever is declared."""
-    made = []
     kinds: tuple[Literal["InfiniBand", "Ethernet"], ...] = ("InfiniBand", "Ethernet")
-    for kind in kinds:
-        ports = {n: _rails(p, facts[n], kind) for n, p in members.items()}
-        ports = {n: p for n, p in ports.items() if p}
-        if ports:
-            made.append(ScaleOut(f"declared:{one.name}", kind, "declared", None, ports))
-    return made
+    every = {kind: {n: r for n, p in members.items() if (r := _rails(p, facts[n], kind))} for kind in kinds}
+    made = {kind: ports for kind, ports in every.items() if ports}
+    name = f"declared:{one.name}"
+    return [ScaleOut(name if len(made) == 1 else f"{name}:{k}", k, "declared", None, p) for k, p in made.items()]
 
 
 def _infiniband(rest: dict[str, HostPorts], facts: dict[str, HostFacts]) -> list[ScaleOut]:

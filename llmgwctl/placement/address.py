@@ -26,6 +26,18 @@ def control(facts: HostFacts) -> Control | None:
     return _holding(network, network.reached_at) or _by_default_route(network)
 
 
+def no_control(facts: HostFacts) -> str:
+    """Why `control` found none, with what to correct."""
+    host = facts.host
+    if facts.network.value is None:
+        return f"its addresses could not be read: {facts.network.why}"
+    if host.mgmt_address:
+        return f"no interface has its mgmt_address {host.mgmt_address}: correct that in the inventory"
+    if host.mgmt_interface:
+        return f"its mgmt_interface {host.mgmt_interface} has no address: correct that in the inventory"
+    return "no management address: set mgmt_interface or mgmt_address in the inventory"
+
+
 def declared(facts: HostFacts, network: Network) -> Control | None:
     """mgmt_address (with the interface that holds it), else the address on mgmt_interface."""
     if facts.host.mgmt_address:

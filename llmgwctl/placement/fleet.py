@@ -13,7 +13,7 @@ from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.model.life import Claim
 from llmgwctl.model.plan import ReplicaPlan, Tier
 from llmgwctl.model.profile import Profile
-from llmgwctl.placement.address import Control, control
+from llmgwctl.placement.address import Control, control, no_control
 
 UNNAMED_MIB = 1024  # more than this used and no process named: someone has it (DESIGN: 1 GiB)
 GPU_CODES = frozenset({"no-gpus", "gpus-unread", "gpu-lost", "mig", "recovery", "not-joined", "refused"})
@@ -104,7 +104,7 @@ def _unfit(fleet: Fleet, facts: HostFacts) -> list[str]:
         return [f"claims on its GPUs could not be read: {facts.life.why}"]
     found = _wrong_gpus(fleet, facts) if profile.gpus_per_node else []
     if not found and fleet.control(name) is None:
-        found = ["no management address: set mgmt_interface or mgmt_address in the inventory"]
+        found = [no_control(facts)]
     return found
 
 
