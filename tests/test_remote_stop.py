@@ -10,6 +10,7 @@ import pytest
 from local_hosts import (
     claim_words,
     clean,
+    command,
     directory,
     ended,
     environ,
@@ -31,6 +32,7 @@ from local_hosts import (
 
 from llmgwctl.engines.base import Command
 from llmgwctl.model.profile import Profile
+from llmgwctl.transport.base import Script
 
 ALIVE = 12
 REFUSED = 13
@@ -135,6 +137,18 @@ def test_stop_ends_everything_and_clean_takes_the_traces(host, tmp_path):
         assert clean(p).exit_code == 0
         assert stop(p).exit_code == 0
     assert not directory(p).exists()
+    assert life(host).claims == life(host).shards == ()
+
+
+def test_what_nobody_listens_to_is_cleaned_to_its_end(host):
+    """The link is lost, or llmgwctl was killed: every claim is given back all the same."""
+    p = started(host, sh("main", "exec sleep 300"), gpus=4)
+    assert stop(p).exit_code == 0
+    argv, data = command(Script("shard.sh", (host.root_prefix, host.state_dir, "clean", *words(p))))
+    ear, mouth = os.pipe()
+    os.close(ear)
+    subprocess.run(argv, input=data, stdout=mouth, stderr=mouth, check=False)
+    os.close(mouth)
     assert life(host).claims == life(host).shards == ()
 
 

@@ -281,8 +281,10 @@ report_left() {
     exit "$LEFT"
 }
 
+# Nor does it end where it is when nobody hears it: a claim that is left without its directory looks like a start.
 clean() {
     find_shard "$@"
+    trap '' PIPE HUP
     if is_launch; then known_schema "$dir"; fi
     lock_for_clean
     keeper=''
