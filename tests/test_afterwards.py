@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 from facts import IN_PROGRESS, joined, rack, with_gpu
 from test_life_cli import Cli, cli  # noqa: F401 (a fixture)
-from test_life_state import READY, facts, only, record, spec
+from test_life_state import READY, facts, only, record, seen, spec
 
+from llmgwctl.cli.afterwards import memory_left
+from llmgwctl.launch.stop import Stopped, Target
+from llmgwctl.model.gpu import GpuProcess
 from llmgwctl.model.host import Host
-from llmgwctl.model.reading import broken
+from llmgwctl.model.reading import broken, ok
 from llmgwctl.render import life as render
 
 DOMAIN = "nvl:5e1fab1e-0000-4000-8000-00000000000a.32766"
@@ -65,6 +68,38 @@ def test_how_long_and_what_to_do():
     assert [render.span(x) for x in (None, 0, 119, 120, 7199, 7200, 172800)] == [
         "-", "0s", "119s", "2m", "119m", "2h", "2d",
     ]  # fmt: skip
+
+
+class Looking:
+    """A session of which only the second look at the hosts matters."""
+
+    def __init__(self, *hosts):
+        self.hosts = hosts
+
+    async def collect(self, hosts, **_):
+        return seen(*(f for f in self.hosts if f.host in hosts))
+
+
+async def test_a_gpu_of_which_nothing_is_told_after_a_stop_is_not_called_idle():
+    """Memory that is not printed: a program that computes there speaks for it. A card that is gone: not known."""
+    before = over_nvlink(0)
+    ended = [Stopped(Target(before.host, "p-0", 0, "L"), gone=True)]
+
+    async def left(after):
+        return [(x["gpu"], x["used_mib"], x["why"]) for x in await memory_left(Looking(after), seen(before), ended)]
+
+    silent = {"memory_used_mib": None}
+    computing = (GpuProcess(7, "G", "Xorg"), GpuProcess(8, "C", "python3"))
+    assert await left(over_nvlink(0, **silent)) == []
+    assert await left(over_nvlink(0, **silent, processes=computing)) == [
+        (2, None, "its memory in use is not printed; Xorg (pid 7), python3 (pid 8)")
+    ]
+    assert await left(over_nvlink(0, **silent, processes_known=False)) == [
+        (2, None, "its memory in use is not printed; no process is named")
+    ]
+    report = before.gpus.value
+    fewer = replace(before, gpus=ok(replace(report, gpus=report.gpus[:3])))
+    assert await left(fewer) == [(None, None, "1 of them cannot be read any more")]
 
 
 async def test_gpus_that_are_not_idle_after_a_stop_are_named(cli: Cli) -> None:  # noqa: F811

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from llmgwctl.cli.common import Session
     from llmgwctl.launch.stop import Stopped
+    from llmgwctl.model.gpu import Gpu
     from llmgwctl.model.host import Host, Snapshot
 
 IDLE_MIB = 1024  # a driver and its contexts of nobody take some hundred
@@ -53,12 +54,21 @@ async def _read(s: Session, hosts: list[Host], wanted: dict[str, set[str]]) -> l
         if report is None:
             rows.append({"host": f.host.name, "gpu": None, "used_mib": None, "why": f"not read: {f.gpus.why}"})
             continue
-        for gpu in report.gpus:
-            used = gpu.memory_used_mib or 0
-            if gpu.uuid in wanted[f.host.name] and used > IDLE_MIB:
-                who = ", ".join(f"{p.name} (pid {p.pid})" for p in gpu.processes) or "no process is named"
-                rows.append({"host": f.host.name, "gpu": gpu.index, "used_mib": used, "why": who})
+        ours = [g for g in report.gpus if g.uuid in wanted[f.host.name]]
+        if lost := len(wanted[f.host.name]) - len(ours):
+            why = f"{lost} of them cannot be read any more"
+            rows.append({"host": f.host.name, "gpu": None, "used_mib": None, "why": why})
+        rows += [{"host": f.host.name, **row} for gpu in ours if (row := _not_idle(gpu))]
     return rows
+
+
+def _not_idle(gpu: Gpu) -> dict[str, object] | None:
+    """Where the memory in use is not printed, the programs that compute there speak for it."""
+    who = ", ".join(f"{p.name} (pid {p.pid})" for p in gpu.processes) or "no process is named"
+    used = gpu.memory_used_mib
+    if used is None and (not gpu.processes_known or any("C" in p.kind for p in gpu.processes)):
+        return {"gpu": gpu.index, "used_mib": None, "why": f"its memory in use is not printed; {who}"}
+    return {"gpu": gpu.index, "used_mib": used, "why": who} if used is not None and used > IDLE_MIB else None
 
 
 def tell_memory(s: Session, left: Iterable[dict[str, object]]) -> None:
@@ -67,5 +77,7 @@ def tell_memory(s: Session, left: Iterable[dict[str, object]]) -> None:
     for x in left:
         if x["gpu"] is None:
             s.note(clean(f"{x['host']}: whether its GPUs are idle again could not be told: {x['why']}"))
+        elif x["used_mib"] is None:
+            s.note(clean(f"{x['host']} GPU {x['gpu']}: whether it is idle again could not be told: {x['why']}"))
         else:
             s.note(clean(f"! {x['host']} GPU {x['gpu']}: {x['used_mib']} MiB are still in use: {x['why']}"))
