@@ -14,10 +14,14 @@ from local_hosts import directory, kill_tree, make_host, run_script, sh, started
 from test_life_cli import Cli, cli  # noqa: F401 (a fixture)
 
 from llmgwctl.cli import logbook
+from llmgwctl.cli.secrets import hider
+from llmgwctl.inventory import Inventory
 from llmgwctl.launch.logs import MORE_BYTES, CommandLog, _from_a_line, split
 from llmgwctl.launch.secrets import hide
 from llmgwctl.launch.signatures import SIGNATURES, Part, dated, moment, named, of_line, since
 from llmgwctl.model.host import Host
+from llmgwctl.model.profile import Profile
+from llmgwctl.transport.settings import SshSettings
 
 # One line a signature, in the words of the field; names, numbers and addresses are invented.
 LINES = {
@@ -252,6 +256,18 @@ def follower(*secrets: str, grep: str | None = None) -> logbook._Follow:
 
     session = SimpleNamespace(note=lambda _text: None)
     return logbook._Follow(session, [], logbook.Wish(grep=re.compile(grep) if grep else None), hidden)
+
+
+def test_the_secrets_of_every_profile_are_hidden_the_longest_first():
+    """A host may say that a replica is of another profile; and what is left of a longer one would tell it."""
+    envs = {
+        "a": (("HF_TOKEN", "tok-1234567"),),
+        "b": (("DB_PASSWORD", "pre-tok-1234567-post"), ("LEVEL", "informative")),
+    }
+    profiles = {n: Profile(n, "sim", "/m", env=env, api_key_env=f"NOT_SET_{n}") for n, env in envs.items()}
+    hidden = hider(Inventory(None, (), SshSettings(), profiles=profiles))
+    (log,) = hidden([CommandLog(0, "h", "sim", "pre-tok-1234567-post tok-1234567 informative")])
+    assert log.text == "*** *** informative"
 
 
 def test_a_secret_that_comes_in_two_answers_is_hidden(capsys):

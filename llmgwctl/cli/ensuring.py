@@ -226,8 +226,8 @@ class _Work:
         return gone
 
     async def _save_last_words(self, r: ReplicaState, targets: Sequence[Target]) -> None:
-        """Without the secrets of its profile, and where that can be done: no full disk here keeps it from its end."""
-        said = hider(self.s, (r,))(await fetch_logs(targets, self.s.transport))
+        """Without the secrets of profiles, and where that can be done: no full disk here keeps it from its end."""
+        said = hider(self.s.inventory)(await fetch_logs(targets, self.s.transport))
         logs = [log for log in said if log.text.strip()]
         folder = logs_folder(r.id, r.launch)
         try:

@@ -80,7 +80,7 @@ async def show_logs(asked: Asked, name: str, wish: Wish, *, follow: bool) -> Non
         if wish.rank is not None and wish.rank not in ranks:
             raise UsageError(f"{name} has no rank {wish.rank}: it has {ranges(ranks) or 'none'}")
         targets = [t for r in states for t in targets_of(snapshot, r) if wish.rank is None or t.rank == wish.rank]
-        hidden = hider(s, states)
+        hidden = hider(s.inventory)
         logs = hidden(await fetch_logs(targets, s.transport, since_s=wish.since_s))
         logs, rests = unfinished(logs) if follow else (logs, {})
         known = named(parts(logs, states))
