@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from llmgwctl.fabric.linked import Linked
 from llmgwctl.model.fabric import DeclaredFabric, RailPort, ScaleOut
+from llmgwctl.model.fact import fact
 from llmgwctl.model.host import HostFacts
 from llmgwctl.model.network import Hca, Network, Port
 from llmgwctl.model.product import product_of
@@ -17,7 +17,7 @@ from llmgwctl.model.product import product_of
 BRIDGE_FUNCTIONS = 4  # the NVSwitch bridge of an HGX B200 or B300 is one card with four functions
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class HostPorts:
     """A host's ports for compute, and the adapters that were left out, each with why."""
 
@@ -48,7 +48,7 @@ def _not_declared(hca: Hca, only: tuple[str, ...]) -> str | None:
     return None if hca.name in only else "not among the declared hcas of its fabric"
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class _Others:
     """What the adapters of a host have in common, counted once: a stranger may tell of very many.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from math import comb
 
 from llmgwctl.fabric.nearest import numa_node
+from llmgwctl.model.fact import fact
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.host import HostFacts
 from llmgwctl.model.product import product_of
@@ -21,7 +21,7 @@ NVLINK = re.compile(r"NV(\d{1,3})")
 Pair = tuple[int, int]  # GPU indexes, the lower one first
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Near:
     """How the GPUs of one host reach each other, by index.
 
