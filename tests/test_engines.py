@@ -478,6 +478,13 @@ def test_containers_that_cannot_be(box, says):
     assert says in only(problems(profile(container=box)))
 
 
+def test_a_path_with_a_colon_cannot_be_mounted():
+    """Without a container it may have one; a name of a hub is no path."""
+    boxed = replace(profile(container=Container("docker", "x")), model_path="/models/a:b")
+    assert "has a colon" in only(problems(boxed))
+    assert problems(replace(boxed, container=None)) == problems(replace(boxed, model_path="org/a:b")) == []
+
+
 def test_an_image_is_the_same_on_all_hosts():
     boxed = profile(container=Container("podman", "reg/x:1"))
     told = [str(p) for p in container.on_hosts(boxed, {"h1": "sha256:a", "h2": "sha256:b", "h3": "", "h4": None})]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
+from typing import Any, TypeVar
 
 import typer
 
@@ -36,6 +37,7 @@ from llmgwctl.render.json import Launches
 from llmgwctl.render.text import clean
 
 ATTEMPTS = 5
+T = TypeVar("T")
 
 
 class Detached(LlmgwError):
@@ -222,7 +224,7 @@ def _may_live_on(bringing: Sequence[Place], e: ContactLost) -> ContactLost:
 async def begun_rows(job: Job, bringing: Sequence[Place]) -> list[dict[str, object]]:
     """Without waiting until it serves: every command is started, those too that wait for another rank."""
     try:
-        await asyncio.gather(*(p.begin() for p in bringing))
+        await _all_or_none(p.begin() for p in bringing)
     except ContactLost as e:
         raise _may_live_on(bringing, e) from e
     except PlaceFailed as e:
@@ -259,7 +261,12 @@ async def _all_serve(bringing: Sequence[Place], step: Callable[[str], None]) -> 
         step(p.prepared[0].replica)
         return placed
 
-    tasks = [asyncio.ensure_future(one(p)) for p in bringing]
+    return await _all_or_none(map(one, bringing))
+
+
+async def _all_or_none(what: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results; when one fails, or nobody waits any more, the others have ended before that is told."""
+    tasks = [asyncio.ensure_future(w) for w in what]
     try:
         return await asyncio.gather(*tasks)
     finally:

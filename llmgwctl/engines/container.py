@@ -53,6 +53,9 @@ def check(profile: Profile) -> Iterable[Problem]:
         yield Problem(f"profile {profile.name}: no container runtime {box.runtime!r}", f"one of {', '.join(RUNTIMES)}")
     if not box.image or box.image.startswith("-"):
         yield Problem(f"profile {profile.name}: container has no image", "its name, or for enroot its .sqsh file")
+    if profile.model_path.startswith("/") and ":" in profile.model_path:
+        text = f"profile {profile.name}: model_path {profile.model_path} has a colon, and is mounted into a container"
+        yield Problem(text, "a path without one: a link to it will do")
     for mount in box.mounts:
         if not mount.startswith("/") or mount.count(":") not in (1, 2):
             yield Problem(f"profile {profile.name}: {mount!r} is no mount", "/on/host:/inside or /on/host:/inside:ro")
