@@ -200,6 +200,20 @@ def test_text_where_json_is_not_known():
     assert (nothing.table, nothing.table_why) == (None, 'Unexpected option "-N" provided.')
 
 
+def test_trays_that_print_one_table_share_it_whenever_they_printed_it():
+    """A rack's trays differ in the moment alone; what they do not share is another table, and one that is broken is
+    said to be so each time."""
+    one = as_json()
+    two = one.replace("04:05.678", "04:07.001")
+    assert one != two
+    assert read_table(one) is read_table(two)
+    assert read_table(one).cells == CELLS
+    assert read_table(two.replace('"CONNECTED"', '"RECOVERING"', 1)).cells != CELLS
+    for _ in range(2):
+        with pytest.raises(NoTable):
+            read_table(one[:-9])
+
+
 def test_no_table_says_why():
     assert read(query=Output("", NOBODY, 0), as_json_said=UNNEEDED, text=UNNEEDED).value.table_why == UNNEEDED.note
     assert read(as_json_said=Output(exit_code=124, ms=60000)).value.table_why == "no answer within its limit (60 s)"

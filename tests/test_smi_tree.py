@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+import smi
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmgwctl.probe.smi_text import _by_lines, _equal_section, read_text, tree
+from llmgwctl.probe.smi_lines import _equal_section, by_lines
+from llmgwctl.probe.smi_shape import tree
+from llmgwctl.probe.smi_text import read_text
 from llmgwctl.probe.smi_tree import Node
 
 LINES = st.sampled_from(
@@ -37,15 +42,46 @@ LINES = st.sampled_from(
 
 
 @given(st.lists(LINES, max_size=14))
-def test_a_tree_is_the_same_by_sections_and_by_lines(lines):
+def test_a_tree_is_the_same_by_sections_andby_lines(lines):
     """The quick way is only quicker: left margins, tabs, blank lines and odd addresses included."""
     text = "\n".join(lines)
-    assert tree(text) == _by_lines(text.split("\n"))
+    assert tree(text) == by_lines(text.split("\n"))
 
 
 @given(st.text(alphabet="GPU 0:.\n\tx", max_size=60))
 def test_the_same_holds_for_any_text(text):
-    assert tree(text) == _by_lines(text.split("\n"))
+    assert tree(text) == by_lines(text.split("\n"))
+
+
+VALUES = st.sampled_from(("", " ", ": x", ": GPU is lost", "        deeper", "GPU 00000009:06:00.0", "GPU of no kind"))
+
+
+@given(st.lists(LINES, max_size=14), st.dictionaries(st.integers(0, 13), VALUES, max_size=3))
+def test_a_tree_is_the_same_after_another_report_of_the_same_length(lines, changes):
+    """What was read before lends only what is the same: each change of a line is seen, or the report is read anew."""
+    tree("\n".join(lines))
+    changed = [line + changes.get(i, "") for i, line in enumerate(lines)]
+    swapped = [changes.get(i, line) for i, line in enumerate(lines)]
+    for text in ("\n".join(changed), "\n".join(swapped), "\n".join(lines)):
+        assert tree(text) == by_lines(text.split("\n"))
+
+
+def test_a_report_like_the_last_one_shares_its_sections_but_those_that_differ():
+    report = smi.text("580.126", smi.trays(2))
+    tray = re.search(r"Tray Index +: 4", report)[0]
+    first, second = (tree(text).all("GPU") for text in (report, report.replace(tray, tray[:-1] + "9")))
+    for one, other in zip(first, second, strict=True):
+        assert [a.name for a, b in zip(one.children, other.children, strict=True) if a is not b] == ["Platform Info"]
+        assert (one.raw("Platform Info", "Tray Index"), other.raw("Platform Info", "Tray Index")) == ("4", "9")
+
+
+def test_an_alarm_in_a_section_that_was_quiet_is_heard():
+    """The lines of a report are compared, not believed: `GPU is lost` in one that was sound is no value."""
+    sound = "GPU 00000008:06:00.0\n    Product Name : NVIDIA GB200\n    Temperature\n        GPU Current Temp : 31 C\n"
+    assert all(c.quiet for c in tree(sound).all("GPU")[0].children)
+    lost = tree(sound.replace("31 C", "GPU is lost")).all("GPU")[0]
+    assert [c.name for c in lost.children if not c.quiet] == ["Temperature"]
+    assert list(lost.saying(frozenset({"GPU is lost"}))) == [("GPU Current Temp", "GPU is lost")]
 
 
 def test_equal_sections_are_read_once_and_large_ones_are_not_kept():

@@ -12,8 +12,8 @@ from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
 from llmgwctl.probe.smi_condition import inforom_corrupt
 from llmgwctl.probe.smi_csv import read_csv
 from llmgwctl.probe.smi_failure import no_answer
-from llmgwctl.probe.smi_gpu import bus_id, gpu_of, trouble
-from llmgwctl.probe.smi_text import error_lines, read_text
+from llmgwctl.probe.smi_gpu import alarms, bus_id, gpu_of, trouble
+from llmgwctl.probe.smi_text import error_lines, read_text, remarks
 from llmgwctl.probe.smi_tree import Node, number
 from llmgwctl.probe.smi_xml import NotXml, is_xml, read_xml
 
@@ -47,28 +47,29 @@ def parse(outputs: dict[str, Output]) -> Reading[object]:
     said = outputs.get("nvidia-smi-q", NOT_SAVED)
     if (why := failure(said)) is not None:
         return broken(why)
+    heard = "\n".join(map(remarks, (said.stdout, said.stderr)))
     try:
-        root = read_xml(said.stdout) if is_xml(said.stdout) else read_text(said.stdout)
+        root = read_xml(said.stdout) if is_xml(said.stdout) else read_text(said.stdout, noisy=bool(heard.strip()))
     except NotXml as e:
         return broken(str(e))
     if root is None:
         return no_answer(said, outputs.get("system", NOT_SAVED))
-    return _report(root, said, outputs.get(QUERY, NOT_SAVED))
+    return _report(root, heard, outputs.get(QUERY, NOT_SAVED), cut=said.truncated)
 
 
-def _report(root: Node, said: Output, query: Output) -> Reading[object]:
+def _report(root: Node, heard: str, query: Output, *, cut: bool) -> Reading[object]:
     attached = number(root.raw("Attached GPUs"))
     if attached is None:
         return broken("the report does not say how many GPUs are attached")
     if attached > MAX_GPUS or len(root.all("GPU")) > MAX_GPUS:
         return broken(f"the report tells of more than {MAX_GPUS} GPUs: no host has so many")
     blocks = sorted(root.all("GPU"), key=lambda b: bus_id(b.value or ""))
-    bad = [trouble(b) for b in blocks]
+    alarming = [alarms(b) for b in blocks]
+    bad = [trouble(b, alarm) for b, alarm in zip(blocks, alarming, strict=True)]
     lost = [f"GPU {bus_id(b.value or '')}: {why}" for b, why in zip(blocks, bad, strict=True) if why is not None]
     lost += _twice(blocks)
-    heard = said.stdout + "\n" + said.stderr
-    lost += _uncounted(attached, len(blocks), error_lines(heard), said.truncated)
-    corrupt = dict.fromkeys(bus_id(at) for at in inforom_corrupt(f"{heard}\n{query.stdout}\n{query.stderr}", blocks))
+    lost += _uncounted(attached, len(blocks), error_lines(heard), cut)
+    corrupt = dict.fromkeys(bus_id(at) for at in inforom_corrupt(f"{heard}\n{query.stdout}\n{query.stderr}", alarming))
     rows = _rows(query)
     numbers = _numbered(blocks, rows, whole=not lost)
     if numbers is None:

@@ -17,6 +17,9 @@ ROW = re.compile(r"\d{1,5}(\s+\S{1,24})+")
 DOMAIN = re.compile(r"Domain State: *(\S{1,64})")
 LIMIT_NODES, LIMIT_CELLS = 2048, 1_000_000
 LONGEST_TOKEN = 24
+TAKEN = '"timestamp"'
+DATE = re.compile(TAKEN + r' ?: ?"[^"\\]{0,40}" ?,')
+LONGEST_KEPT = 64 * 1024  # of a rack of 18 it has 22 KB
 SMALL = {str(n): n for n in range(256)}  # indices as JSON has them
 MOST_NODES = 72  # of a table whose like may come again; what is larger is no rack, and not worth being kept
 MOST_CELLS = MOST_NODES**2
@@ -42,8 +45,15 @@ def read_table(text: str) -> ImexTable:
     """Either form, whatever stands before it. Raises NoTable."""
     start = text.find("{")
     if start >= 0 and "Nodes:" not in text[:start]:
-        return _json(text[start:])
+        document = _undated(text[start:])
+        return _small_json(document) if len(document) <= LONGEST_KEPT else _json(document)
     return _text(text.replace("\r", "").split("\n"))
+
+
+def _undated(document: str) -> str:
+    """Without the moment at which it was taken, the one thing in which the tables of a rack's trays differ."""
+    found = DATE.match(document, max(0, document.rfind(TAKEN)))
+    return document[: found.start()] + document[found.end() :] if found else document
 
 
 def _text(lines: list[str]) -> ImexTable:
@@ -107,6 +117,10 @@ def _json(text: str) -> ImexTable:
     for key, entry in entries.items():
         _read_row(int(key), entry.get("connections"), cells)
     return _table(nodes, cells, domain)
+
+
+# All trays of a rack print one table, and hosts come rack by rack: it is read once. What is wrong in it is not kept.
+_small_json = lru_cache(maxsize=64)(_json)
 
 
 def _all_connected(entries: dict[str, dict[str, object]]) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from itertools import islice
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from llmgwctl.model.condition import Condition, PcieLink, PowerLimits
 from llmgwctl.model.numbers import real
-from llmgwctl.probe.smi_tree import NOTHING, Node, number, yes_no
+from llmgwctl.probe.smi_tree import CORRUPT, NOTHING, Node, number, yes_no
 
 T = TypeVar("T")
 MOST_ROWS = 32  # of one section; a report has a dozen
@@ -18,68 +18,115 @@ PERFORMANCE = re.compile(r"P\d{1,2}")
 INFOROM = re.compile(
     r"WARNING: infoROM is corrupted at gpu ([0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])"
 )
-CORRUPT = frozenset({"Corrupted infoROM"})
 
 
 def condition_of(gpu: Node) -> Condition:
+    """Section by section: most GPUs of a fleet print the same ones, and what they share is read once."""
     rows = _Rows(gpu)
-    link = ("PCI", "GPU Link Info")
+    ecc = _of(gpu, _repairs, "ECC Errors")
+    link = _of(gpu, _pcie, "PCI")
+    power = _of(gpu, _power, "GPU Power Readings", "Power Readings")
+    module = _of(gpu, _power, "Module Power Readings")
+    reasons = _of(gpu, _reasons, *REASONS)
+    performance_state = rows.read(_performance, "Performance State")
+    strange = (*rows.strange, *reasons.strange, *link.strange, *power.strange, *module.strange, *ecc.strange)
+    channel, tpc, sram = ecc.value
     return Condition(
-        performance_state=rows.read(_performance, "Performance State"),
-        clock_reasons=tuple(islice(rows.reasons(), MOST_ROWS)),
-        pcie=PcieLink(
-            generation=rows.read(number, *link, "PCIe Generation", "Current"),
-            generation_max=rows.read(number, *link, "PCIe Generation", "Max"),
-            width=rows.read(_lanes, *link, "Link Width", "Current"),
-            width_max=rows.read(_lanes, *link, "Link Width", "Max"),
-        ),
-        power=rows.power("GPU Power Readings" if gpu.child("GPU Power Readings") else "Power Readings"),
-        module_power=rows.power("Module Power Readings"),
-        channel_repair_pending=rows.read(_yes, "ECC Errors", "Channel Repair Pending"),
-        tpc_repair_pending=rows.read(_yes, "ECC Errors", "TPC Repair Pending"),
-        sram_threshold_exceeded=rows.read(_yes, "ECC Errors", "Aggregate", "SRAM Threshold Exceeded"),
-        strange=tuple(rows.strange[:MOST_ROWS]),
+        performance_state=performance_state,
+        clock_reasons=reasons.value,
+        pcie=link.value,
+        power=power.value,
+        module_power=module.value,
+        channel_repair_pending=channel,
+        tpc_repair_pending=tpc,
+        sram_threshold_exceeded=sram,
+        strange=strange[:MOST_ROWS],
     )
 
 
-class _Rows:
-    """The rows of one GPU. What is there and cannot be understood is no value, and is not forgotten."""
+@dataclass(frozen=True, slots=True)
+class _Part(Generic[T]):
+    """What a section says, and its rows that nobody understands."""
 
-    def __init__(self, gpu: Node) -> None:
-        self.gpu = gpu
+    value: T
+    strange: tuple[tuple[str, str], ...]
+
+
+_EMPTY = Node("")
+
+
+def _of(gpu: Node, reads: Callable[[Node], _Part[T]], *names: str) -> _Part[T]:
+    """What the first of these sections says that is there; as of an empty one where none is."""
+    section = next((found for name in names if (found := gpu.child(name)) is not None), _EMPTY)
+    return section.once(reads)
+
+
+class _Rows:
+    """The rows of one section. What is there and cannot be understood is no value, and is not forgotten."""
+
+    def __init__(self, section: Node) -> None:
+        self.section = section
         self.strange: list[tuple[str, str]] = []
 
-    def read(self, reads: Callable[[str], T | None], *path: str) -> T | None:
-        text = self.gpu.text(*path)
+    def read(self, reads: Callable[[str], T | None], *path: str, called: str = "") -> T | None:
+        text = self.section.text(*path)
         value = reads(text) if text is not None else None
         if text is not None and value is None:
-            self.strange.append((" ".join(path[-2:]) if path[0] == "PCI" else path[-1], text[:60]))
+            self.strange.append((called or path[-1], text[:60]))
         return value
 
-    def power(self, section: str) -> PowerLimits:
-        if self.gpu.child(section) is None:
-            return PowerLimits()
-        return PowerLimits(
-            enforced_w=self._limit(section, "Current Power Limit", "Enforced Power Limit"),
-            asked_w=self._limit(section, "Requested Power Limit", "Power Limit"),
-            default_w=self._limit(section, "Default Power Limit"),
-            max_w=self._limit(section, "Max Power Limit"),
-        )
+    def part(self, value: T) -> _Part[T]:
+        return _Part(value, tuple(self.strange[:MOST_ROWS]))
 
-    def _limit(self, section: str, *names: str) -> float | None:
-        """R510 has names of its own; R615's text has some of the rows one level deeper."""
-        paths = [(*where, name) for name in names for where in ((section,), (section, "GPU Ceiling Power Limit"))]
-        return next((watts for path in paths if (watts := self.read(_watts, *path)) is not None), None)
 
-    def reasons(self) -> Iterator[tuple[str, bool]]:
-        """Every row below the section: HW Slowdown is a row of its own, and in the text form a section as well."""
-        block = next((b for name in REASONS if (b := self.gpu.child(name)) is not None), Node(""))
-        for name, text in block.values():
-            active = yes_no(text, "Active", "Not Active")
-            if active is not None:
-                yield name[:60], active
-            elif text not in NOTHING:
-                self.strange.append((name[:60], text[:60]))
+def _pcie(section: Node) -> _Part[PcieLink]:
+    rows = _Rows(section)
+
+    def row(reads: Callable[[str], int | None], *path: str) -> int | None:
+        return rows.read(reads, "GPU Link Info", *path, called=" ".join(path))
+
+    link = PcieLink(
+        generation=row(number, "PCIe Generation", "Current"),
+        generation_max=row(number, "PCIe Generation", "Max"),
+        width=row(_lanes, "Link Width", "Current"),
+        width_max=row(_lanes, "Link Width", "Max"),
+    )
+    return rows.part(link)
+
+
+def _power(section: Node) -> _Part[PowerLimits]:
+    rows = _Rows(section)
+    limits = PowerLimits(
+        enforced_w=_limit(rows, "Current Power Limit", "Enforced Power Limit"),
+        asked_w=_limit(rows, "Requested Power Limit", "Power Limit"),
+        default_w=_limit(rows, "Default Power Limit"),
+        max_w=_limit(rows, "Max Power Limit"),
+    )
+    return rows.part(limits)
+
+
+def _limit(rows: _Rows, *names: str) -> float | None:
+    """R510 has names of its own; R615's text has some of the rows one level deeper."""
+    for name in names:
+        for path in ((name,), ("GPU Ceiling Power Limit", name)):
+            if (watts := rows.read(_watts, *path)) is not None:
+                return watts
+    return None
+
+
+def _repairs(section: Node) -> _Part[tuple[bool | None, bool | None, bool | None]]:
+    """Channel repair pending, TPC repair pending, SRAM threshold exceeded."""
+    rows = _Rows(section)
+    channel, tpc = (rows.read(_yes, f"{what} Repair Pending") for what in ("Channel", "TPC"))
+    return rows.part((channel, tpc, rows.read(_yes, "Aggregate", "SRAM Threshold Exceeded")))
+
+
+def _reasons(section: Node) -> _Part[tuple[tuple[str, bool], ...]]:
+    """Every row below the section: HW Slowdown is a row of its own, and in the text form a section as well."""
+    rows = [(name[:60], text, yes_no(text, "Active", "Not Active")) for name, text in section.values()]
+    active = [(name, on) for name, _, on in rows if on is not None]
+    strange = [(name, text[:60]) for name, text, on in rows if on is None and text not in NOTHING]
+    return _Part(tuple(active[:MOST_ROWS]), tuple(strange[:MOST_ROWS]))
 
 
 def _performance(text: str) -> str | None:
@@ -98,7 +145,7 @@ def _yes(text: str) -> bool | None:
     return yes_no(text, "Yes", "No")
 
 
-def inforom_corrupt(said: str, blocks: list[Node]) -> Iterator[str]:
+def inforom_corrupt(said: str, blocks: Iterable[Node]) -> Iterator[str]:
     """PCI addresses, as printed, of GPUs whose infoROM nvidia-smi calls corrupted: in a warning beside the report, or
     as the text in place of a value (inside Fabric that is the fabric's own status)."""
     if "infoROM is corrupted" in said:

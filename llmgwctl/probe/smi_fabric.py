@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from llmgwctl.model.gpu import Fabric, FabricHealth
+from llmgwctl.probe.same import same
 from llmgwctl.probe.smi_tree import Node, number, yes_no
 
 STATES = frozenset({"Completed", "In Progress", "Not Started", "N/A"})
@@ -15,16 +16,19 @@ CLIQUE_IDS = 2**32
 def fabric_of(gpu: Node) -> Fabric:
     """Only what this driver prints: the set of keys does not grow with the driver number."""
     block = gpu.child("Fabric")
-    if block is None:
-        return Fabric()
+    return block.once(_fabric) if block is not None else Fabric()
+
+
+def _fabric(block: Node) -> Fabric:
     state = block.raw("State")
-    return Fabric(
+    found = Fabric(
         state=state if state in STATES else None,  # an unknown word, or error text: it is not known
         status=_status(state, block.raw("Status")),
         cluster_uuid=_uuid(block.text("ClusterUUID")),
         clique_id=_clique(block),
         health=_health(block.child("Health")),
     )
+    return same(found)
 
 
 def _status(state: str | None, status: str | None) -> str | None:

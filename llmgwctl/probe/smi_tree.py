@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import TypeVar
 
 NOTHING = frozenset(
     {
@@ -24,18 +25,63 @@ NOTHING = frozenset(
 """Texts in place of a value that say nothing about the GPU's state: a field it lacks, or that we may not see."""
 
 
-@dataclass(slots=True)
+GONE = frozenset({"GPU is lost", "GPU requires reset", "GPU access blocked by the operating system"})
+FAILED = GONE | {
+    "ERR!",
+    "Unknown Error",
+    "Uninitialized",
+    "Driver Not Loaded",
+    "Timeout",
+    "Interrupt Request Issue",
+    "System is not in ready state",
+}
+"""Error text in place of a value. Inside Fabric only GONE counts: there a failed call is a fact about the fabric."""
+CORRUPT = frozenset({"Corrupted infoROM"})
+ALARMING = FAILED | CORRUPT
+
+T = TypeVar("T")
+_NAME, _VALUE = attrgetter("name"), attrgetter("value")
+
+
 class Node:
     """A key with its value, or a section with what stands under it; some keys are both.
 
-    Once it is asked, nothing is added to it: reports that print the same section share its node.
+    Once it is asked, nothing is added to it: reports that print the same section share its node. A section that came
+    as text is taken apart by `read` when somebody asks for what stands under it, which is seldom: most of a report
+    nobody needs, and a fleet prints megabytes of it. `quiet`: whoever made it has seen that nothing of it is ALARMING.
     """
 
-    name: str
-    value: str | None = None
-    children: list[Node] = field(default_factory=list)
-    _first: dict[str, Node] | None = field(default=None, init=False, repr=False, compare=False)
-    _texts: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
+    __slots__ = ("_below", "_done", "_first", "_read", "_unread", "name", "quiet", "value")
+
+    def __init__(self, name: str, value: str | None = None, children: list[Node] | None = None) -> None:
+        self._read: Callable[[str], list[Node]]
+        self.name, self.value, self.quiet = name, value, False
+        self._below, self._unread = children, ""
+        self._first: dict[str, Node] | None = None
+        self._done: dict[object, object] | None = None
+
+    @classmethod
+    def unread(cls, name: str, value: str | None, text: str, read: Callable[[str], list[Node]]) -> Node:
+        node = cls(name, value)
+        node._unread, node._read = text, read
+        return node
+
+    @property
+    def children(self) -> list[Node]:
+        if self._below is None:
+            self._below = self._read(self._unread) if self._unread else []
+            self._unread = ""
+        return self._below
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Node):
+            return NotImplemented
+        return (self.name, self.value, self.children) == (other.name, other.value, other.children)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Node({self.name!r}, {self.value!r}, {self.children!r})"
 
     def child(self, *path: str) -> Node | None:
         """The node at a path; the first of a name wins, so that a later line cannot overrule an earlier one."""
@@ -43,10 +89,18 @@ class Node:
         for name in path:
             if node is None:
                 return None
-            if node._first is None:
-                node._first = {c.name: c for c in reversed(node.children)}
-            node = node._first.get(name)
+            node = (node._first or node._indexed()).get(name)
         return node
+
+    def _indexed(self) -> dict[str, Node]:
+        last_first = self.children[::-1]
+        self._first = dict(zip(map(_NAME, last_first), last_first, strict=True))
+        return self._first
+
+    def rows(self) -> dict[str, str | None]:
+        """The text of each child by name; the first of a name wins."""
+        last_first = self.children[::-1]
+        return dict(zip(map(_NAME, last_first), map(_VALUE, last_first), strict=True))
 
     def raw(self, *path: str) -> str | None:
         """The text at a path, exactly as printed; None when the key is not there."""
@@ -61,6 +115,14 @@ class Node:
     def all(self, name: str) -> list[Node]:
         return [c for c in self.children if c.name == name]
 
+    def once(self, reads: Callable[[Node], T]) -> T:
+        """What `reads` makes of this node, made once: for the nodes that many reports share."""
+        if self._done is None:
+            self._done = {}
+        if reads not in self._done:
+            self._done[reads] = reads(self)
+        return self._done[reads]  # type: ignore[return-value]
+
     def values(self, skip: frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
         """Every (name, value) below this node, leaving out the direct children named in `skip`."""
         todo = [c for c in reversed(self.children) if c.name not in skip]
@@ -73,14 +135,13 @@ class Node:
     def saying(self, texts: frozenset[str], skip: frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
         """Those of `values` whose text is one of these. Sections without any are passed over as a whole."""
         for child in self.children:
-            if child.name not in skip and not child._said().isdisjoint(texts):
+            if child.name not in skip and not child.once(_said).isdisjoint(texts):
                 yield from (pair for pair in ((child.name, child.value or ""), *child.values()) if pair[1] in texts)
 
-    def _said(self) -> frozenset[str]:
-        """Every text at this node and below it."""
-        if self._texts is None:
-            self._texts = frozenset((self.value or "", *(text for _, text in self.values())))
-        return self._texts
+
+def _said(node: Node) -> frozenset[str]:
+    """Every text at this node and below it."""
+    return frozenset((node.value or "", *(text for _, text in node.values())))
 
 
 def number(text: str | None) -> int | None:
