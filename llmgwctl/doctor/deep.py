@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from importlib.resources import files
 
@@ -77,7 +77,7 @@ def _tcp(view: View) -> Iterator[Answer]:
     for (a, b), why in deep.tcp.items():
         if why:
             into[b].append(a)
-    asked = {b: sum(pair[1] == b for pair in deep.tcp) for b in into}
+    asked = Counter(b for _, b in deep.tcp)
     shut = {b for b, sayers in into.items() if len(sayers) == asked[b]}
     for b in sorted(shut):
         yield Found((b,), (f"{folded(into[b])} cannot connect to its port {deep.ports.get(b, '?')}",))
