@@ -10,6 +10,8 @@ from llmgwctl.cli.common import Asked, finish, only_live, out, out_json, run, se
 from llmgwctl.cli.naming import refuse_slips
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from llmgwctl.cli.common import Session
     from llmgwctl.launch.stop import Stopped
     from llmgwctl.model.host import Snapshot
@@ -220,9 +222,6 @@ def stop(
 
 async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
     from llmgwctl.cli.afterwards import memory_left, tell_memory
-    from llmgwctl.launch.state import targets_of
-    from llmgwctl.launch.stop import stop_replica
-    from llmgwctl.launch.witness import forget
     from llmgwctl.model.errors import UsageError
 
     if bool(names) == everything:
@@ -233,13 +232,7 @@ async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
         states = chosen(s, snapshot, None if everything else names)
         for name in (n for n in names if not any(r.id == n for r in states)):
             s.note(f"{name}: nothing of it on the hosts that answered")
-        ended: list[Stopped] = []
-        for r in states:
-            done = await stop_replica(targets_of(snapshot, r), s.transport)
-            ended += done
-            if all(x.gone for x in done) and len(done) == len(r.shards):
-                await forget(snapshot, r.id, r.launch, s.transport)
-            tell_stopped(s, r, done)
+        ended = await end_all(s, snapshot, states)
         left = await memory_left(s, snapshot, ended)
         tell_memory(s, left)
         tell_unseen(s, snapshot)
@@ -247,6 +240,28 @@ async def _stop(asked: Asked, names: list[str], *, everything: bool) -> None:
             out_json({"schema": "llmgwctl.stop/v1", "stopped": [_stopped(x) for x in ended], "memory": left})
     unknown = unseen(snapshot) or any(x.gone is None for x in ended)
     finish(FAILED if any(x.gone is False for x in ended) else UNKNOWN if unknown else 0)
+
+
+async def end_all(s: Session, snapshot: Snapshot, states: Sequence[ReplicaState]) -> list[Stopped]:
+    """At once where they share no host: each may take its whole grace. Told as they end."""
+    import asyncio
+
+    from llmgwctl.launch.state import targets_of
+    from llmgwctl.launch.stop import Turns, stop_replica
+    from llmgwctl.launch.witness import forget
+
+    turns = Turns()
+
+    async def end(r: ReplicaState) -> tuple[Stopped, ...]:
+        targets = targets_of(snapshot, r)
+        async with turns.on_hosts(targets):
+            done = await stop_replica(targets, s.transport)
+        if all(x.gone for x in done) and len(done) == len(r.shards):
+            await forget(snapshot, r.id, r.launch, s.transport)
+        tell_stopped(s, r, done)
+        return done
+
+    return [x for done in await asyncio.gather(*map(end, states)) for x in done]
 
 
 def chosen(s: Session, snapshot: Snapshot, names: list[str] | None) -> list[ReplicaState]:

@@ -25,7 +25,7 @@ from llmgwctl.launch.place import Place, Placed, PlaceFailed, PlanChanged
 from llmgwctl.launch.prepare import Launch, prepare
 from llmgwctl.launch.remote import settle
 from llmgwctl.launch.secrets import secrets_of
-from llmgwctl.launch.stop import stop_replica
+from llmgwctl.launch.stop import Turns, stop_replica
 from llmgwctl.launch.verify import PLANNED, silence, weaker
 from llmgwctl.launch.witness import remember, unsay
 from llmgwctl.model.errors import ContactLost, LlmgwError
@@ -196,16 +196,20 @@ def _essence(replica: ReplicaPlan) -> tuple[object, ...]:
 
 
 async def _undo(job: Job, touched: Sequence[Place]) -> None:
-    for p in touched:
-        stopped = await stop_replica(p.targets, job.session.transport)
-        for x in stopped:
-            if not x.gone:
-                job.session.note(
-                    clean(f"{x.target.replica} rank {x.target.rank} on {x.target.host.name} is left: {x.why}")
-                )
+    turns = Turns()
+
+    async def one(p: Place) -> None:
+        async with turns.on_hosts(p.targets):
+            stopped = await stop_replica(p.targets, job.session.transport)
+        for x in (x for x in stopped if not x.gone):
+            where = f"{x.target.replica} rank {x.target.rank} on {x.target.host.name}"
+            why = ", ".join(x.left) or x.why
+            job.session.note(clean(f"{where} is left: {why}: `llmgwctl stop {x.target.replica}` ends it"))
         if all(x.gone for x in stopped):
             first = p.prepared[0]
             await unsay(p.witnesses, first.replica, first.launch.id, job.session.transport)
+
+    await asyncio.gather(*map(one, touched))
 
 
 def _names(bringing: Sequence[Place]) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from llmgwctl.launch.prepare import Prepared
 from llmgwctl.launch.remote import LEFT, call, fields
@@ -66,6 +68,20 @@ class Stopped:
     killed: int = 0
     left: tuple[str, ...] = ()
     why: str = ""
+
+
+class Turns:
+    """Replicas are stopped at once, but one after the other on each host: its lock on claims is held to clean up."""
+
+    def __init__(self) -> None:
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    @asynccontextmanager
+    async def on_hosts(self, targets: Iterable[Target]) -> AsyncIterator[None]:
+        async with AsyncExitStack() as held:
+            for name in sorted({t.host.name for t in targets}):  # in one order, so that no two wait for each other
+                await held.enter_async_context(self._locks[name])
+            yield
 
 
 async def stop_replica(targets: Sequence[Target], transport: Transport) -> tuple[Stopped, ...]:
