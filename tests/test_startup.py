@@ -96,7 +96,7 @@ def test_all_commands_are_there_where_it_is_not_plain_which_one_is_meant(words):
 )
 def test_the_command_is_found_behind_the_shared_options(words):
     """The value of an option is no command, whatever it is called."""
-    assert set(get_command(app(words)).commands) == {"hosts", "probe", "nvlink"}  # type: ignore[attr-defined]
+    assert set(get_command(app(words)).commands) == {"probe", "nvlink"}  # type: ignore[attr-defined]
 
 
 def test_completion_knows_all_commands(monkeypatch):

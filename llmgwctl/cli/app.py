@@ -19,7 +19,8 @@ EPILOG = "Example: llmgwctl init 'r1-t[01-18]' && llmgwctl nvlink && llmgwctl pl
 # Module of llmgwctl.cli -> the commands that it registers.
 MODULES = {
     "init": ("init",),
-    "fleet": ("hosts", "probe", "nvlink"),
+    "hosts": ("hosts",),
+    "fleet": ("probe", "nvlink"),
     "node": ("node",),
     "doctor": ("doctor",),
     "pages": ("metrics", "site", "watch"),
