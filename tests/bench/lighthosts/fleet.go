@@ -2,6 +2,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
@@ -87,7 +88,8 @@ func (f *fleet) answer(h *host, line string, stdin io.Reader) ([]byte, uint32) {
 		return f.unknown(fmt.Sprintf("command not found: %.60q", line))
 	}
 	length, err := strconv.Atoi(words[at+1])
-	input, readErr := io.ReadAll(stdin)
+	// In large pieces: this library gives the window back after each read, and sshd only when much of it is used up.
+	input, readErr := io.ReadAll(bufio.NewReaderSize(stdin, 1<<16))
 	if err != nil || readErr != nil || length > len(input) {
 		return f.unknown("the script is not whole")
 	}
