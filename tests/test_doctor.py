@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from doctor_racks import but, changed, fields, gpus, healthy, process, said, seen
-from facts import IN_PROGRESS, snapshot, with_cells
+from facts import HEALTHY, IN_PROGRESS, joined, snapshot, with_cells
 from test_doctor_checks import HGX, ONE, T, cells, many, unreachable, unread
 
 from llmgwctl.cli import main
@@ -437,6 +437,15 @@ def test_what_was_not_read_before_a_launch_is_no_refusal_and_is_told():
     assert {"LG511", "LG806", "LG807"} <= set(told)
     assert {c.severity for u in report.unknown for c in u.checks} == {"block"}
     assert set(told.values()) == {T[:2]}
+
+
+def test_a_health_row_that_cannot_be_read_is_told_as_unknown():
+    """No finding and no all-clear: LG202 says of which host it could not tell, and the word."""
+    fabric = joined(health=replace(HEALTHY, route_unhealthy=None, unread=("Route Unhealthy: ERR!",)))
+    _, report = seen(changed(ONE, gpus=gpus(1, fabric=fabric)))
+    (told,) = report.unknown
+    assert (said(report), [c.id for c in told.checks], told.hosts) == ({}, ["LG202"], (ONE,))
+    assert "Route Unhealthy: ERR!" in told.why
 
 
 def test_a_taken_port_and_a_dead_interface_are_told():

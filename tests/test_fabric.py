@@ -65,6 +65,11 @@ TABLE = [
     ("wrong slot", joined(health=replace(HEALTHY, incorrect_configuration="Invalid Location")), {"unhealthy"}),
     ("no partition", joined(health=replace(HEALTHY, partition_assigned=False)), {"unhealthy"}),
     ("rows that are N/A never make it worse", joined(health=FabricHealth(summary="Healthy")), set()),
+    (
+        "a row that cannot be read",
+        joined(health=replace(HEALTHY, bandwidth=None, unread=("Bandwidth: New",))),
+        {"health-unknown"},
+    ),
     ("old driver: no clique, no uuid", Fabric("Completed", "Success"), {"joining-unknown"}),
     ("driver without a fabric block", Fabric(), {"joining-unknown"}),
 ]
@@ -84,6 +89,15 @@ def test_unknown_is_said_and_is_not_no():
     verdict = verdict_of(with_gpu(rack(4)["r1-t01"], 2, fabric=Fabric("Completed", "Success")))
     assert verdict.could_not_tell
     assert Fabric("Completed", "Success").joined is None
+
+
+def test_a_health_row_that_cannot_be_read_is_told_with_its_word():
+    """It keeps the tray out of its domain as a thing that could not be told, and is no note of an old driver."""
+    strange = joined(health=FabricHealth(unread=("Bandwidth: Something new",)))
+    verdict = verdict_of(with_gpu(rack(4)["r1-t01"], 0, fabric=strange))
+    assert verdict.could_not_tell == ("GPU 0: fabric health not known: Bandwidth: Something new",)
+    assert (verdict.keeps_out("nvlink", allow_degraded=True), verdict.notes) == (verdict.could_not_tell, ())
+    assert verdict.keeps_out("single-host") == ()
 
 
 def test_no_health_row_is_eligible_with_a_note():

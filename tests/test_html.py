@@ -9,7 +9,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from facts import OTHER_UUID, UUID, hgx, rack, snapshot, unreachable, with_gpu
+from facts import HEALTHY, OTHER_UUID, UUID, hgx, joined, rack, snapshot, unreachable, with_gpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import dropped, fleet, outside, seven_faults, whole
@@ -346,3 +346,12 @@ def test_a_second_rack_has_its_own_place():
 def test_the_seven_faults_are_seven():
     """What the browser tests look at."""
     assert len([f for f in fabric_map(snapshot(seven_faults())).verdicts.values() if f.reasons]) == 8
+
+
+def test_a_card_whose_health_cannot_be_read_is_drawn_as_unknown():
+    """Its chip is not that of a joined card, and its host's page shows the word that was not understood."""
+    strange = joined(health=replace(HEALTHY, bandwidth=None, unread=("Bandwidth: Something new",)))
+    one = with_gpu(rack(2)["r1-t01"], 1, fabric=strange)
+    snap = snapshot(rack(2) | {"r1-t01": one})
+    assert page(snap).chips["r1-t01"][1][0] == "q"
+    assert "not known: Bandwidth: Something new" in node_page("r1-t01", fabric_map(snap), snap)

@@ -188,6 +188,35 @@ def test_each_health_row_counts(row, text):
     assert one(Card(health={row: "N/A"})).fabric.healthy is True
 
 
+@pytest.mark.parametrize("form", [smi.text, smi.xml])
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ("Bandwidth", "Something new"),
+        ("Route Recovery in progress", "Maybe"),
+        ("Route Unhealthy", "ERR!"),
+        ("Access Timeout Recovery", "Unknown Error"),
+        ("Partition Assigned", "Yes"),
+        ("Summary", "ERR!"),
+        ("Incorrect Configuration", "Unknown Error"),
+    ],
+)
+def test_a_word_that_a_health_row_does_not_have_is_not_known(form, row, text):
+    """Neither healthy, however fine the rows beside it are, nor a fault; and a fault beside it stays one."""
+    health = report(form("580.126", [Card(health={row: text})])).gpus[0].fabric
+    assert (health.healthy, health.health.unread, health.health.problems()) == (None, (f"{row}: {text}",), ())
+    other = "Access Timeout Recovery" if row == "Route Unhealthy" else "Route Unhealthy"
+    broken = report(form("580.126", [Card(health={row: text, other: "True"})])).gpus[0].fabric
+    assert (broken.healthy, broken.health.unread) == (False, (f"{row}: {text}",))
+
+
+@pytest.mark.parametrize(("row", "text"), [("Summary", "Marginal"), ("Incorrect Configuration", "Wrong Rack")])
+def test_a_complaint_in_new_words_is_a_complaint(row, text):
+    """Rows that name what is wrong: what they name need not be known before."""
+    fabric = one(Card(health={row: text})).fabric
+    assert (fabric.healthy, fabric.health.unread, text in fabric.health.problems()[0]) == (False, (), True)
+
+
 def test_mig_devices_do_not_hide_the_gpu():
     """MIG Device sections have memory of their own: the GPU's stays the GPU's, and Fabric is found behind them."""
     gpu = one(Card(mig="Enabled"))

@@ -68,6 +68,16 @@ def test_each_tray_shows_its_state(host: str, chips: str, words: str) -> None:
     assert words in line
 
 
+def test_a_card_whose_health_cannot_be_read_is_drawn_as_unknown() -> None:
+    """Not as a good one, and its line says which word was not understood."""
+    hosts = rack(2)
+    strange = joined(health=FabricHealth("Healthy", unread=("Bandwidth: Something new",)))
+    hosts["r1-t01"] = with_gpu(hosts["r1-t01"], 1, fabric=strange)
+    line = line_of(drawn(snapshot(hosts), Look(140)), "r1-t01")
+    assert "■?■■" in line
+    assert "Bandwidth: Something new" in line
+
+
 def test_head_of_a_rack() -> None:
     """The head counts trays: joined of expected, and eligible."""
     assert "5 of 8 trays joined   3 eligible" in drawn(snapshot(sick()))

@@ -217,6 +217,18 @@ def test_a_driver_that_prints_no_health_changes_nothing():
     assert story.says(one_gpu(rack(2), "r1-t01", 2, joined(health=FabricHealth()))) == []
 
 
+def test_a_health_row_that_cannot_be_read_ends_no_fault():
+    """Neither worse nor well again: what was known of the card stays until its rows can be read."""
+    story = Story()
+    story.look(rack(2))
+    strange = joined(health=FabricHealth("Healthy", "Full", unread=("Route Unhealthy: ERR!",)))
+    assert story.says(one_gpu(rack(2), "r1-t01", 2, strange)) == []
+    bad = FabricHealth("Unhealthy", "Full", False, True, False, "None", None)
+    story.look(one_gpu(rack(2), "r1-t01", 2, joined(health=bad)))
+    assert story.says(one_gpu(rack(2), "r1-t01", 2, strange)) == []
+    assert [k for k, _, _ in story.says(rack(2))] == ["gpu-healthy"]
+
+
 def test_a_host_that_does_not_answer_has_not_lost_its_gpus():
     """Gone is one message; what it was is remembered, and what has changed meanwhile is told when it is back."""
     story = Story()

@@ -84,7 +84,7 @@ CHECKS = (
         "LG202",
         "An NVLink route of a GPU is broken",
         "block",
-        reasons("unhealthy", shape=_unhealthy),
+        reasons("unhealthy", "health-unknown", shape=_unhealthy),
         seen=SMI,
         action="keep the host out and have the link repaired",
         who="rack operator",

@@ -41,6 +41,7 @@ def only_a_right(why: str) -> bool:
 _NEEDS = {
     "gpus-unread": "gpus",
     "joining-unknown": "gpus",
+    "health-unknown": "gpus",
     "imex-unread": "imex",
     "imex-unknown": "imex",
     "imex-table": "imex",

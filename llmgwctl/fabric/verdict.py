@@ -135,6 +135,9 @@ def _health(report: GpuReport) -> list[Reason]:
         if problems:
             code = "degraded" if gpu.fabric.health.degraded_only else "unhealthy"
             found.append(Reason(code, f"GPU {gpu.index}: {', '.join(problems)}", "nvlink"))
+        if gpu.fabric.health.unread:
+            text = f"GPU {gpu.index}: fabric health not known: {', '.join(gpu.fabric.health.unread)}"
+            found.append(Reason("health-unknown", text, "nvlink", unknown=True))
     return found
 
 
@@ -189,7 +192,7 @@ def _channel(facts: HostFacts) -> list[Reason]:
 
 
 def _notes(report: GpuReport) -> list[str]:
-    silent = [g.index for g in report.gpus if g.fabric.joined and g.fabric.healthy is None]
+    silent = [g.index for g in report.gpus if g.fabric.joined and not g.fabric.health.told]
     return [f"driver {report.driver or '?'} prints no fabric health for its GPUs"] if silent else []
 
 

@@ -26,6 +26,7 @@ class FabricHealth:
     incorrect_configuration: str | None = None  # "None" is the healthy text
     partition_assigned: bool | None = None
     gfm_connected: bool | None = None
+    unread: tuple[str, ...] = ()  # rows above with a word that is none of theirs, as printed: "Bandwidth: ERR!"
 
     def problems(self) -> tuple[str, ...]:
         """What the printed rows complain of, in words. Rows win over Summary; a missing row never counts."""
@@ -91,10 +92,10 @@ class Fabric:
 
     @property
     def healthy(self) -> bool | None:
-        """No health row complains. None: no row printed (eligible, with a note)."""
+        """No health row complains. None: no row printed (eligible, with a note), or one that cannot be read."""
         if self.health.problems():
             return False
-        return True if self.health.told else None
+        return True if self.health.told and not self.health.unread else None
 
     @property
     def pair(self) -> tuple[str, int] | None:

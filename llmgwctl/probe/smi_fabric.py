@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from llmgwctl.model.gpu import Fabric, FabricHealth
 from llmgwctl.probe.same import same
-from llmgwctl.probe.smi_tree import Node, number, yes_no
+from llmgwctl.probe.smi_tree import FAILED, Node, number, yes_no
 
 STATES = frozenset({"Completed", "In Progress", "Not Started", "N/A"})
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 CLIQUE_IDS = 2**32
+TRUE_FALSE = ("True", "False")
+HEALTH_WORDS = {
+    "Bandwidth": ("Full", "Degraded"),
+    "Route Recovery in progress": TRUE_FALSE,
+    "Route Unhealthy": TRUE_FALSE,
+    "Access Timeout Recovery": TRUE_FALSE,
+    "Partition Assigned": TRUE_FALSE,
+}
+"""All words of the rows that a verdict asks for. Any other word there is neither fine nor a fault: it is not known."""
+COMPLAINTS = ("Summary", "Incorrect Configuration")
+"""Rows in which a word that is not known yet is a complaint as those are that are known; error text is none."""
 
 
 def fabric_of(gpu: Node) -> Fabric:
@@ -59,15 +71,28 @@ def _health(block: Node | None) -> FabricHealth:
     if block is None:
         return FabricHealth()
     return FabricHealth(
-        summary=block.text("Summary"),
+        summary=_complaint(block, "Summary"),
         bandwidth=block.text("Bandwidth"),
         route_recovery=_flag(block, "Route Recovery in progress"),
         route_unhealthy=_flag(block, "Route Unhealthy"),
         access_timeout_recovery=_flag(block, "Access Timeout Recovery"),
-        incorrect_configuration=block.text("Incorrect Configuration"),
+        incorrect_configuration=_complaint(block, "Incorrect Configuration"),
         partition_assigned=_flag(block, "Partition Assigned"),
         gfm_connected=yes_no(block.text("Global Fabric Manager State"), "Connected", "Disconnected"),
+        unread=tuple(_unread(block)),
     )
+
+
+def _complaint(block: Node, name: str) -> str | None:
+    text = block.text(name)
+    return None if text in FAILED else text
+
+
+def _unread(block: Node) -> Iterator[str]:
+    for name, words in HEALTH_WORDS.items():
+        if (text := block.text(name)) is not None and text not in words:
+            yield f"{name}: {text[:60]}"
+    yield from (f"{name}: {text}" for name in COMPLAINTS if (text := block.text(name)) in FAILED)
 
 
 def _flag(block: Node, name: str) -> bool | None:

@@ -155,7 +155,8 @@ def _gpu(
 
 def _health(gpu: Gpu) -> str:
     health = gpu.fabric.health
-    return ", ".join(health.problems()) or ("healthy" if health.told else "not printed by this driver")
+    said = (*health.problems(), *(f"not known: {row}" for row in health.unread))
+    return ", ".join(said) or ("healthy" if health.told else "not printed by this driver")
 
 
 def _memory(gpu: Gpu) -> str:

@@ -76,7 +76,7 @@ def chip_state(gpu: Gpu) -> str:
 
 def _health(gpu: Gpu, fine: str) -> str:
     if gpu.fabric.healthy is not False:
-        return fine
+        return "unknown" if gpu.fabric.health.unread else fine
     return "degraded" if gpu.fabric.health.degraded_only else "unhealthy"
 
 

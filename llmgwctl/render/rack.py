@@ -105,7 +105,9 @@ def chip(gpu: Gpu) -> str:
         return UNKNOWN
     if not joined:
         return BAD
-    return SLOW if bandwidth(gpu) == "degraded" or gpu.fabric.healthy is False else GOOD
+    if bandwidth(gpu) == "degraded" or gpu.fabric.healthy is False:
+        return SLOW
+    return UNKNOWN if gpu.fabric.health.unread else GOOD
 
 
 def _colored(signs: str) -> Text:

@@ -107,12 +107,13 @@ def _gpu(gpu: Gpu, old: GpuSeen | None) -> GpuSeen:
     was = old or GpuSeen(gpu.index)
     fabric, pair = gpu.fabric, gpu.fabric.pair
     told = fabric.health.told and fabric.joined is True
+    unhealthy = fabric.healthy is False and not fabric.health.degraded_only
     return GpuSeen(
         index=gpu.index,
         joined=was.joined if fabric.joined is None else fabric.joined,
         home=f"nvl:{pair[0]}.{pair[1]}" if pair else was.home,
         degraded=fabric.health.bandwidth == "Degraded" if told and fabric.health.bandwidth else was.degraded,
-        unhealthy=fabric.healthy is False and not fabric.health.degraded_only if told else was.unhealthy,
+        unhealthy=unhealthy if told and (unhealthy or not fabric.health.unread) else was.unhealthy,
     )
 
 
