@@ -9,7 +9,13 @@ from smi import Card, trays
 from llmgwctl.probe import gpus, hcas, imex, network
 from llmgwctl.probe.base import Output
 from llmgwctl.probe.imex_table import LIMIT_NODES, NoTable, read_table
+from llmgwctl.probe.same import _first, same
 from llmgwctl.transport import frames
+
+
+def only(card: Card):
+    (gpu,) = gpus.PROBE.read({"nvidia-smi-q": Output(smi.text("580.126", [card]))}).value.gpus
+    return gpu
 
 
 def report(q: str):
@@ -47,6 +53,33 @@ def test_interfaces_and_adapters():
 def test_imex_files():
     files = imex.read_files("node 10.0.0.1\n" * 100_000)
     assert len(files.nodes) == imex.LIMIT_LINES
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 300, ("a",) * 300, ("x" * 20_000,), (("node", ("x" * 20_000,)),), (("node", ("10.0.0.1",) * 300),)],
+    ids=["a string", "entries", "a long entry", "a long entry within", "entries within"],
+)
+def test_what_is_large_is_not_kept_for_the_next_host(value):
+    """A host that says something new and large with each reading holds no memory once its reading is gone."""
+    before = _first.cache_info().currsize
+    assert same(value) is value
+    assert _first.cache_info().currsize == before
+
+
+def test_what_is_small_is_kept_for_the_next_host():
+    """The node list of a rack of 36 with its addresses, as each of its hosts says it, is one tuple."""
+    said = lambda: tuple((f"r1-t{i:02}", (f"10.0.0.{i}",)) for i in range(36))  # noqa: E731
+    assert same(said()) is same(said())
+    assert same("x" * len("10.0.0.1")) is same("".join(["x"] * 8))
+
+
+def test_words_of_the_fabric_are_cut():
+    """They are kept between readings, and no driver has a word of a hundred letters."""
+    for row in ("Summary", "Bandwidth", "Incorrect Configuration"):
+        gpu = only(Card(health={row: "x" * 5_000}))
+        assert len(repr(gpu.fabric)) < 1000
+    assert len(only(Card(status="x" * 5_000)).fabric.status) == 100
 
 
 def test_a_table_of_imex():

@@ -12,6 +12,7 @@ from llmgwctl.probe.smi_tree import FAILED, Node, number, yes_no
 STATES = frozenset({"Completed", "In Progress", "Not Started", "N/A"})
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 CLIQUE_IDS = 2**32
+LONGEST = 100  # of NVML's words, which are kept as they are
 TRUE_FALSE = ("True", "False")
 HEALTH_WORDS = {
     "Bandwidth": ("Full", "Degraded"),
@@ -45,7 +46,7 @@ def _fabric(block: Node) -> Fabric:
 
 def _status(state: str | None, status: str | None) -> str | None:
     """NVML's words; N/A beside Completed says nothing, and nothing is not a refusal."""
-    return None if state == "Completed" and status in ("N/A", "") else status
+    return None if status is None or (state == "Completed" and status in ("N/A", "")) else status[:LONGEST]
 
 
 def _uuid(text: str | None) -> str | None:
@@ -72,7 +73,7 @@ def _health(block: Node | None) -> FabricHealth:
         return FabricHealth()
     return FabricHealth(
         summary=_complaint(block, "Summary"),
-        bandwidth=block.text("Bandwidth"),
+        bandwidth=_bandwidth(block.text("Bandwidth")),
         route_recovery=_flag(block, "Route Recovery in progress"),
         route_unhealthy=_flag(block, "Route Unhealthy"),
         access_timeout_recovery=_flag(block, "Access Timeout Recovery"),
@@ -83,15 +84,19 @@ def _health(block: Node | None) -> FabricHealth:
     )
 
 
+def _bandwidth(text: str | None) -> str | None:
+    return text if text in HEALTH_WORDS["Bandwidth"] else None
+
+
 def _complaint(block: Node, name: str) -> str | None:
     text = block.text(name)
-    return None if text in FAILED else text
+    return None if text is None or text in FAILED else text[:LONGEST]
 
 
 def _unread(block: Node) -> Iterator[str]:
     for name, words in HEALTH_WORDS.items():
         if (text := block.text(name)) is not None and text not in words:
-            yield f"{name}: {text[:60]}"
+            yield f"{name}: {text[:LONGEST]}"
     yield from (f"{name}: {text}" for name in COMPLAINTS if (text := block.text(name)) in FAILED)
 
 
