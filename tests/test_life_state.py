@@ -96,6 +96,16 @@ ROWS = {
         ["running", "stopping"],
     ),
     "claims alone": ([facts("n0", claims=[claim()]), facts("n1", claims=[claim(1)])], "starting", ["claimed"] * 2),
+    "a stop that left only claims": (
+        [facts("n0", claims=[claim()]), facts("n1", claims=[claim(1, stopping=True)])],
+        "failed",
+        ["claimed", "stopping"],
+    ),
+    "a stranger's word that ours is stopped": (
+        [facts("n0", claims=[claim(), claim(account="bob", stopping=True)])],
+        "starting",
+        ["claimed"],
+    ),
     "written and never started": (
         [facts("n0", [record(0, alive=False, processes=())]), facts("n1", [record(1)])],
         "starting",

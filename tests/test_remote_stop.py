@@ -265,6 +265,15 @@ def test_processes_without_a_directory_are_named_and_can_be_stopped(host, tmp_pa
     assert not of_tree(tmp_path)
 
 
+def test_a_claim_that_a_stop_has_marked_says_so(host):
+    """Nothing of it starts any more: what is left when its stop does not come to its end is no start."""
+    p = prepared([host], sh("main", "exec sleep 300"))[0]
+    run_script(host, "claims.sh", "claim", *claim_words(p))
+    assert {c.stopping for c in life(host).claims} == {False}
+    assert stop(p).exit_code == 0
+    assert {c.stopping for c in life(host).claims} == {True}
+
+
 def test_a_half_written_directory_is_named(host):
     """A start that was killed midway leaves something that is shown and cleaned, and is no shard."""
     p = prepared([host], sh("main", "exec sleep 300"))[0]

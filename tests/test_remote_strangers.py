@@ -34,6 +34,7 @@ from local_hosts import (
 
 from llmgwctl.model.life import HostLife
 from llmgwctl.probe.base import Output
+from llmgwctl.probe.base import script_text as probe_script
 from llmgwctl.probe.life import LIMIT, PROBE
 from llmgwctl.remote import script_text
 from llmgwctl.transport.base import Script
@@ -245,6 +246,33 @@ def test_who_holds_a_lock_is_named(shared, handed_on):
 
 
 # --- nor anything of theirs ended ----------------------------------------------------------------------------------
+
+
+def test_processes_of_others_do_not_crowd_out_ours(tmp_path):
+    """Root sees what every account carries: however many there are, this account's are told, and the rest ends."""
+    (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("b-1\n")
+    (tmp_path / "proc/uptime").write_text("5000.00 1.00\n")
+    for pid in (*range(1001, 2201), 9001):
+        process = tmp_path / f"proc/{pid}"
+        process.mkdir()
+        (process / "environ").write_bytes(f"A=1\0LLMGWCTL_SHARD=p-{pid}.r0.x\0".encode())
+        uid = os.getuid() if pid == 9001 else 65534
+        (process / "status").write_text(f"Name:\tUid: {os.getuid()}\nTgid:\t{pid}\nUid:\t{uid}\t0\t0\t0\nGid:\t0\n")
+    text = probe_script("life.sh").replace("/proc/", f"{tmp_path}/proc/")
+    said = subprocess.run(
+        [*SHELL.split(), "-c", text, "sh", "", str(tmp_path)], capture_output=True, text=True, check=True
+    ).stdout.split("\n")
+    assert [line for line in said if line.startswith("carrier")] == ["carrier 9001 p-9001.r0.x"]
+    assert sum(line.startswith("bearer") for line in said) == 1024
+
+
+def test_a_marker_with_a_rank_that_is_none_is_named():
+    """A replica has a thousand ranks at most, and none of a rank beyond is made."""
+    said = "boot_id b\nuptime_s 5\ncarrier 7 p-0.r999999.x\ncarrier 8 p-0.r\u0663.x\ncarrier 9 p-0.r1023.x\n"
+    found = PROBE.read({"life": Output(said, "", 0)}).value
+    assert [s.rank for s in found.shards] == [1023]
+    assert found.unreadable == ("process 7 carries p-0.r999999.x: no replica has so many ranks",)
 
 
 @root_only

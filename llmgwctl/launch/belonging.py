@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from llmgwctl.model.host import HostFacts, Snapshot
-from llmgwctl.model.life import Claim, Note, ShardRecord
+from llmgwctl.model.life import MAX_RANKS, Claim, Note, ShardRecord
 from llmgwctl.model.names import is_name
 
-MAX_RANKS = 1024
 _ENDPOINT = re.compile(r"https?://(\[[0-9A-Fa-f:.%]{2,60}\]|[A-Za-z0-9._-]{1,253})(:\d{1,5})?/?", re.ASCII)
 
 Place = tuple[int, str]  # a rank and its host

@@ -12,6 +12,7 @@ from llmgwctl.model.life import SPEC_SCHEMA, Claim, ShardRecord
 from llmgwctl.model.numbers import whole
 from llmgwctl.model.replica import ReplicaState, ShardState, State
 
+STOPPING = "it is being stopped, or a stop was interrupted"
 BAD = ("exited", "gone", "rebooted", "stopping", "dropped")
 
 
@@ -131,7 +132,7 @@ def _how(facts: HostFacts, record: ShardRecord) -> tuple[str, str, int | None]:
     if not record.boot_matches:
         return "rebooted", "the host was rebooted, and what ran there is gone", None
     if record.stopping:
-        return "stopping", "it is being stopped, or a stop was interrupted", None
+        return "stopping", STOPPING, None
     if record.ended:
         told = dict(record.ended)
         code = whole(told.get("code"), 9)
@@ -171,16 +172,21 @@ def _foreign(facts: HostFacts, claim: Claim) -> bool:
 
 
 def _of_claim(facts: HostFacts, claim: Claim, one: Traces) -> ShardState:
-    """A rank of which only claims are seen: another account's, or one that was never started."""
-    keys = {c.key for f, c in one.claims if f is facts and c.rank == claim.rank}
+    """A rank of which only claims are seen: another account's, or one that was never started, or is stopped by now."""
+    mine = [c for f, c in one.claims if f is facts and c.rank == claim.rank]
+    keys = {c.key for c in mine}
     report = facts.gpus.value
     gpus = tuple(g.index for g in report.gpus if f"gpu-{g.uuid}" in keys) if report else ()
     foreign = _foreign(facts, claim)
     account = claim.account if not one.records else ""  # whose it is say its records, where there are any
-    state = "running" if foreign and claim.alive else "claimed"
+    state, why = "claimed", "nothing was started"
+    if foreign:
+        state = "running" if claim.alive else state
+        why = "of another account: only its claims can be seen"
+    elif any(c.stopping and not _foreign(facts, c) for c in mine):
+        state, why = "stopping", STOPPING
     life = facts.life.value
     age = max(0.0, life.uptime_s - claim.uptime_s) if life and claim.boot_id == life.boot_id else None
-    why = "of another account: only its claims can be seen" if foreign else "nothing was started"
     return ShardState(claim.rank, facts.host.name, state, None, gpus, why=why, account=account, for_s=age)
 
 

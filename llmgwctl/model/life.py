@@ -5,6 +5,7 @@ from __future__ import annotations
 from llmgwctl.model.fact import fact
 
 SPEC_SCHEMA = "llmgwctl.shard/v1"
+MAX_RANKS = 1024  # of a replica: what a host says of a rank beyond is not believed
 
 
 @fact
@@ -23,6 +24,7 @@ class Claim:
     uptime_s: float = 0.0  # the host's own uptime when it was made
     alive: bool = False  # a process of the launch is running
     stale: bool = False  # another boot, or ten minutes without a process
+    stopping: bool = False  # a stop of its launch has begun: nothing more of it starts
 
 
 @fact

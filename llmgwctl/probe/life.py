@@ -6,16 +6,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from llmgwctl.model.life import SPEC_SCHEMA, Claim, Cordon, HostLife, Note, Process, ShardRecord
+from llmgwctl.model.life import MAX_RANKS, SPEC_SCHEMA, Claim, Cordon, HostLife, Note, Process, ShardRecord
 from llmgwctl.model.numbers import document, real, whole
 from llmgwctl.model.reading import Reading, broken, ok
 from llmgwctl.probe.base import NOT_SAVED, Output, Probe, Section, failure
 
 STALE_S = 600  # without a process; by the host's own uptime
 LIMIT = 2048  # claims and shards, and lines of each: a host has some tens
-MAX_RANKS = 1024
 _PID = re.compile(r"[0-9]{1,9}")
-_MARKER = re.compile(r"(?P<replica>[A-Za-z0-9._-]+)\.r(?P<rank>\d{1,6})\.(?P<launch>[A-Za-z0-9-]+)")
+_MARKER = re.compile(r"(?P<replica>[A-Za-z0-9._-]+)\.r(?P<rank>[0-9]{1,6})\.(?P<launch>[A-Za-z0-9-]+)")
 
 
 @dataclass
@@ -153,6 +152,7 @@ class _Reader:
                 created_at=told.get("created_at", ""),
                 boot_id=told["boot_id"],
                 uptime_s=_seconds(told["uptime_s"]),
+                stopping="stopping" in told,
             )
         except (KeyError, ValueError):
             # It keeps the GPU all the same: nobody can claim it while the file is there.
@@ -202,6 +202,9 @@ class _Reader:
         told = {_marker(s.replica, s.rank, s.launch) for s in self.shards}
         for marker, pid in self.carriers.items():
             if marker not in told and (m := _MARKER.fullmatch(marker)):
+                if int(m["rank"]) >= MAX_RANKS:
+                    self.unreadable.append(f"process {pid} carries {marker[:100]}: no replica has so many ranks")
+                    continue
                 spec = {"schema": SPEC_SCHEMA, "replica": m["replica"], "rank": int(m["rank"]), "launch": m["launch"]}
                 self.shards.append(ShardRecord("", spec, (Process("?", pid, "running"),), carried=True))
 

@@ -143,6 +143,19 @@ each() {
     [ "$count" -le 256 ] || echo "more $what ${entry%/*}"
 }
 
+# By its real user. Without a program of its own for each: there may be as many as another account likes.
+ours() {
+    while read -r key real _; do
+        [ "$key" != Uid: ] || break
+    done 2>/dev/null <"/proc/$1/status" && [ "$real" = "$uid" ]
+}
+
+# what pid marker: simulated hosts share one process table, and there a process also says of which of them it is.
+bears() {
+    [ -z "$root" ] || grep -qszxF -e "LLMGWCTL_ROOT=$root" "/proc/$2/environ" || return 0
+    echo "$1 $2 $3"
+}
+
 read_host
 uid=$(id -u)
 echo "boot_id $boot_id"
@@ -152,18 +165,21 @@ echo "account $(id -un)"
 # Processes begin by the real kernel's clock, in its ticks.
 read -r clock _ </proc/uptime && echo "clock $clock"
 echo "ticks $(getconf CLK_TCK 2>/dev/null || echo 100)"
-# Every process that carries a marker of ours, whether anything else here tells of it or not. Simulated hosts share one
-# process table: there a process also says of which of them it is.
-grep -sHzE '^LLMGWCTL_SHARD=[A-Za-z0-9._-]+$' /proc/[0-9]*/environ | tr '\000' '\n' | head -n 1024 |
-    sed -n 's|^/proc/\([0-9]*\)/environ:LLMGWCTL_SHARD=|\1 |p' | while read -r pid marker; do
-    [ -z "$root" ] || grep -qszxF -e "LLMGWCTL_ROOT=$root" "/proc/$pid/environ" || continue
-    # Another account may write anything there, and root can see it.
-    if grep -qsE "^Uid:[[:space:]]+${uid}[[:space:]]" "/proc/$pid/status"; then
-        echo "carrier $pid $marker"
-    else
-        echo "bearer $pid $marker"
-    fi
-done
+# Every process that carries a marker of ours, whether anything else here tells of it or not. Another account may write
+# anything there, and root can see it: so many of each are told, and none of ours is lost among those of others.
+grep -sHzE '^LLMGWCTL_SHARD=[A-Za-z0-9._-]+$' /proc/[0-9]*/environ | tr '\000' '\n' |
+    sed -n 's|^/proc/\([0-9]*\)/environ:LLMGWCTL_SHARD=|\1 |p' | {
+    carriers=0 bearers=0
+    while read -r pid marker; do
+        if ours "$pid"; then
+            carriers=$((carriers + 1))
+            [ "$carriers" -gt 1024 ] || bears carrier "$pid" "$marker"
+        else
+            bearers=$((bearers + 1))
+            [ "$bearers" -gt 1024 ] || bears bearer "$pid" "$marker"
+        fi
+    done
+}
 for directory in "$root/run/lock/llmgwctl" "$root/dev/shm/llmgwctl"; do
     # Our own first: however many another account puts there, ours are told.
     each own claim "$directory"/gpu-* "$directory"/slot-*
