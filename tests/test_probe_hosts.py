@@ -16,6 +16,7 @@ from llmgwctl.model.imex import ImexChannel
 from llmgwctl.model.network import Gid, Interface, Route
 from llmgwctl.probe import hcas, imex, network, system
 from llmgwctl.probe.base import NOT_SAVED, Output
+from llmgwctl.probe.network_proc import from_proc
 
 SHELLS = [s for s in (("dash",), ("bash", "--posix"), ("busybox", "sh")) if shutil.which(s[0])]
 ZERO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
@@ -207,6 +208,12 @@ PROC = {
     "00000000000000000000000000000000 00 00000000000000000000000000000000 00 "
     "00000000000000000000000000000000 ffffffff 00000001 00000000 00200200       lo\n",
 }
+
+
+@pytest.mark.parametrize(("length", "found"), [("80", [("eno1", "fd01::7/128")]), ("81", []), ("ff", [])])
+def test_a_prefix_is_no_longer_than_its_address(length, found):
+    row = f"fd010000000000000000000000000007 02 {length} 00 80     eno1"
+    assert from_proc({"if_inet6": [row]})[0] == found
 
 
 def test_network_without_ip(shell, tmp_path):

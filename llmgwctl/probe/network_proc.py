@@ -86,8 +86,8 @@ def _address6(row: str) -> Found | None:
     words = row.split()
     if len(words) != 6 or not HEX32.fullmatch(words[0]) or not HEX2.fullmatch(words[2]):
         return None
-    address = ipaddress.IPv6Address(int(words[0], 16))
-    return None if address.is_link_local else (words[5], f"{address}/{int(words[2], 16)}")
+    address, length = ipaddress.IPv6Address(int(words[0], 16)), int(words[2], 16)
+    return None if address.is_link_local or length > 128 else (words[5], f"{address}/{length}")
 
 
 def _route6(row: str) -> Route | None:
