@@ -227,6 +227,22 @@ def test_dmesg_where_the_journal_is_closed(shell, tmp_path):
     assert (found.source, found.lines[0].code, found.lines[0].at_s) == ("dmesg", 31, 2.5)
 
 
+def test_a_complaint_that_comes_last_costs_no_count(shell, tmp_path):
+    """A log without anything that matters was read, whatever its program says to the side, and when."""
+    program(tmp_path, "dmesg", "printf '[ 1.5] usb\n[ 1.6] x\n'; sleep 0.2; echo 'dmesg: odd' >&2")
+    said = run(shell, kernel_log.SECTIONS[0], tmp_path).stdout.split("\n")
+    assert said == ["source dmesg", "read 2", ""]
+
+
+def test_a_line_of_the_log_is_no_complaint_of_its_program(shell, tmp_path):
+    """However it begins: what is written into a log is not what its program says of a right."""
+    program(tmp_path, "dmesg", "printf '! Permission denied\n! NVRM: Xid (PCI:0000:01:00): 31, x\n'")
+    found = read_log(shell, tmp_path).value
+    assert [x.code for x in found.lines] == [31]
+    program(tmp_path, "dmesg", "printf '! Permission denied\n[ 1.5] x\n'")
+    assert read_log(shell, tmp_path).ok
+
+
 def test_an_empty_log_is_an_answer(shell, tmp_path):
     """Nothing that matters is in it; no program at all is none."""
     program(tmp_path, "dmesg", "echo '[ 1.5] usb 1-1: new device'; echo '[ 1.6] x'")

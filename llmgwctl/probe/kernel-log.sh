@@ -26,10 +26,13 @@ may_sudo() {
     [ "$rights" = sudo ] && [ "$(id -u)" != 0 ] && command -v sudo >/dev/null
 }
 
-# The lines that matter, then the number of all lines. What the program complains of goes to stdout as `! LINE`.
+# What the program complains of as `! LINE`, then the lines that matter as `| LINE`, then the number of all lines of the
+# log. In this order, since the complaints are done before the log has its end: their writers hold the log's pipe too.
 ask() {
-    { timeout -k 2 "$limit_s" "$@" 2>&1 >&3 </dev/null | head -c 4096 | tr -d '\r' | sed 's/^/! /' >&4; } 3>&1 4>&1 |
-        sed -nE -e "/^! /{p;d;}" -e "\,$driver|$others,s/^/| /p" -e '${=;}' | tail -n 20000 | tail -c 2000000
+    {
+        { timeout -k 2 "$limit_s" "$@" 2>&1 >&3 </dev/null | head -c 4096 | tr -d '\r' | sed 's/^/! /' >&4; } 3>&1 |
+            sed -nE -e "\,$driver|$others,s/^/| /p" -e '$=' | tail -n 20000 | tail -c 2000000
+    } 4>&1
 }
 
 # Sets said, lines and complaint.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# NUMA nodes, and the node of each NVIDIA display card and each RDMA adapter, from sysfs. Arguments: root state_dir.
+# NUMA nodes, and the node of each NVIDIA display card, from sysfs. Arguments: root state_dir.
 #
 # Prints one fact a line: node NUMBER MEMORY_KB|- CPULIST (nothing where it has none), pci ADDRESS NODE.
 
