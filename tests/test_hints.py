@@ -15,6 +15,8 @@ import llmgwctl.launch.witness
 from llmgwctl.cli import placing
 from llmgwctl.cli.life import end_all
 from llmgwctl.cli.placing import Detached, _served, begun_rows
+from llmgwctl.launch.claim import ClaimHeld, Holder
+from llmgwctl.launch.place import PlaceFailed, RolledBack
 from llmgwctl.launch.stop import Stopped, Target, Turns
 from llmgwctl.model.errors import ContactLost
 from llmgwctl.model.host import Host
@@ -103,6 +105,37 @@ async def test_what_undoing_leaves_is_told_with_what_it_is_and_what_ends_it(monk
     assert sorted(notes) == [
         f"{n} rank 0 on n{i} is left: 411 python3: `llmgwctl stop {n}` ends it" for i, n in enumerate(NAMES)
     ]
+
+
+async def test_what_is_left_of_a_replica_that_failed_is_told_once(monkeypatch):
+    """As it is after the last attempt, with what ends it."""
+    notes = []
+    job = SimpleNamespace(session=SimpleNamespace(note=notes.append, transport=None))
+    target = Target(Host("n0"), "big-0", 0, "L")
+    failed = PlaceFailed("died", RolledBack(stopped=(Stopped(target, gone=False, left=("411 python3",)),)))
+    some = bringing(failed)[:1]
+    some[0].targets = [target]
+    all_are_being_stopped(monkeypatch, placing, 1, left=("411 python3",))
+    with pytest.raises(PlaceFailed):
+        await begun_rows(job, some)
+    assert notes == ["big-0 rank 0 on n0 is left: 411 python3: `llmgwctl stop big-0` ends it"]
+
+
+async def test_claims_that_could_not_be_given_back_are_told(monkeypatch):
+    """A claim that failed gives back what it got; where that was not possible is said, with what does it later."""
+    notes = []
+    job = SimpleNamespace(session=SimpleNamespace(note=notes.append, transport=None), guard=None)
+
+    async def held():
+        error = ClaimHeld([Holder("n1", "gpu-GPU-1", "other-0")])
+        error.add_note("n0: claims may be left: no answer")
+        raise error
+
+    place = SimpleNamespace(prepared=[SimpleNamespace(replica="big-0")], claim=held)
+    monkeypatch.setattr(placing, "_place", lambda *_: place)
+    with pytest.raises(ClaimHeld):
+        await placing.start_all(job, SimpleNamespace(replicas=[None]), None, {})
+    assert notes == ["n0: claims may be left: no answer: `llmgwctl stop big-0` ends it"]
 
 
 async def test_on_one_host_they_take_turns():

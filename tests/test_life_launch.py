@@ -327,6 +327,24 @@ async def test_claims_are_all_or_none_over_hosts(hosts, local, tmp_path):
     assert not life(hosts[0]).claims
 
 
+async def test_what_could_not_be_given_back_goes_with_the_error(hosts, local, tmp_path):
+    """The claim is lost over the second host, and by then the first one does not answer any more."""
+    await claim(prepared(hosts[1:2], sh("main", "true"), replica="q-0"), local)
+    run = local.run
+
+    async def first_goes_away(host, script, limit_s):
+        if (host.name, script.args[2]) == ("n0", "release"):
+            local.gone.add("n0")
+        return await run(host, script, limit_s)
+
+    local.run = first_goes_away
+    with pytest.raises(ClaimHeld) as held:
+        await claim(prepared(hosts[:2], sh("main", "true"), operator="bob"), local)
+    (left,) = held.value.__notes__
+    assert left.startswith("n0: claims may be left: ")
+    assert life(hosts[0]).claims
+
+
 async def test_of_concurrent_places_one_wins_and_losers_are_told(hosts, local, tmp_path):
     """Four operators, the same three hosts, each in another rank order: one has all, three have nothing."""
     orders = [hosts, hosts[::-1], hosts[1:] + hosts[:1], hosts]

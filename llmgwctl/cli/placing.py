@@ -20,7 +20,7 @@ from llmgwctl.cli.job import Job, Wanted, job_of, plan_for
 from llmgwctl.cli.planning import NO_PLACEMENT, document, launched, warned
 from llmgwctl.cli.reading import neighbours
 from llmgwctl.engines.base import Build
-from llmgwctl.launch.claim import ClaimHeld
+from llmgwctl.launch.claim import ClaimHeld, Holder
 from llmgwctl.launch.place import Place, Placed, PlaceFailed, PlanChanged
 from llmgwctl.launch.prepare import Launch, prepare
 from llmgwctl.launch.remote import settle
@@ -115,7 +115,7 @@ async def start_all(job: Job, made: Plan, snapshot: Snapshot, builds: Mapping[st
     touched: list[Place] = []
     try:
         for p in bringing:
-            taken = await p.claim()
+            taken = await _claimed(job, p)
             touched.append(p)
             for holder in taken:
                 job.session.note(clean(f"took over a stale claim: {holder}"))
@@ -131,6 +131,15 @@ async def start_all(job: Job, made: Plan, snapshot: Snapshot, builds: Mapping[st
         raise
     await _remembered(job, snapshot, bringing)
     return bringing
+
+
+async def _claimed(job: Job, p: Place) -> tuple[Holder, ...]:
+    try:
+        return await p.claim()
+    except BaseException as e:
+        for left in getattr(e, "__notes__", ()):
+            job.session.note(clean(f"{left}: {_ends([p])}"))
+        raise
 
 
 async def _remembered(job: Job, snapshot: Snapshot, bringing: Sequence[Place]) -> None:
@@ -293,9 +302,7 @@ def _tell_doubts(job: Job, p: Place, done: Placed, made: Plan) -> None:
 
 
 def _tell_rolled_back(job: Job, e: PlaceFailed) -> None:
-    for x in e.rolled_back.unclean:
-        why = ", ".join(x.left) or x.why
-        job.session.note(clean(f"rank {x.target.rank} on {x.target.host.name} could not be cleaned up: {why}"))
+    """What is left of it is not told here: all of them are stopped once more, and then that is told."""
     if e.rolled_back.folder:
         job.session.note(f"the last words of every rank are in {e.rolled_back.folder}")
 

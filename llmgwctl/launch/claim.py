@@ -43,7 +43,10 @@ class ClaimHeld(LlmgwError):
 
 
 async def claim(prepared: Sequence[Prepared], transport: Transport) -> tuple[Holder, ...]:
-    """Claim everything, or nothing and raise. Returns whose stale claims were taken over."""
+    """Claim everything, or nothing and raise. Returns whose stale claims were taken over.
+
+    What could not be given back is a note (PEP 678) of the error that is raised, whichever that is.
+    """
     ordered = sorted(prepared, key=lambda p: (p.host.order, p.host.name))
     taken: list[Holder] = []
     try:
@@ -52,8 +55,9 @@ async def claim(prepared: Sequence[Prepared], transport: Transport) -> tuple[Hol
             _raise_worst([r for r in done if isinstance(r, BaseException)])
             for result in done:
                 taken += result if isinstance(result, list) else []
-    except BaseException:
-        await release(ordered, transport)
+    except BaseException as e:
+        for left in await release(ordered, transport):
+            e.add_note(left)
         raise
     return tuple(taken)
 
