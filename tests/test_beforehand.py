@@ -144,7 +144,7 @@ def test_the_last_look_reads_what_blocking_checks_need() -> None:
     assert not read & {p.field for p in FABRIC_SET}
     for need in {n for c in CHECKS if c.severity == "block" for n in c.needs} - {"reachable"}:
         assert need in read | {p.field for p in FABRIC_SET}
-    own = [x.name for x in preflight._sections(Host("h"), Profile("m", "vllm", "/m"), ENGINES["vllm"], Build(), 0)]
+    own = [x.name for x in preflight._sections(Host("h"), Profile("m", "vllm", "/m"), ENGINES["vllm"], Build(), (0,))]
     assert not set(own) & {x.name for x in beforehand.sections()}
 
 

@@ -23,6 +23,7 @@ from llmgwctl.engines.preflight import EngineSeen, Image, Placed, Seen, build_on
 from llmgwctl.engines.programs import script
 from llmgwctl.model.host import Host
 from llmgwctl.model.machine import NcclFile
+from llmgwctl.model.plan import Plan
 from llmgwctl.model.profile import Container, Profile
 from llmgwctl.model.weights import ModelFiles
 from llmgwctl.rack import nvl72, serve
@@ -187,10 +188,16 @@ def test_an_image_is_known_by_its_digests_and_a_daemon_without_rights_says_nothi
 
 
 def test_images_of_hosts_are_compared():
-    """The runtime missing on one, the image on the other; and two digests of one name."""
+    """The runtime missing on one, the image on the other; two digests of one name, and one digest of two registries."""
     wanted = sized("vllm", 2, 4, 8, container=Container("docker", "e:1"))
     one, other = Seen(image=Image("sha256:1")), Seen(image=Image("sha256:2"))
     assert "not the same on all hosts" in hosts_of(both(one, other), wanted=wanted)[0]
+    many, far = Seen(image=Image("a/e@sha256:1 b/e@sha256:2")), Seen(image=Image("c.example/e@sha256:1"))
+    assert hosts_of(both(many, far), wanted=wanted) == []
+    assert "not the same" in hosts_of(both(far, Seen(image=Image("c.example/e@sha256:2"))), wanted=wanted)[0]
+    assert (
+        "not the same" in hosts_of(both(Seen(image=Image("5 bytes")), Seen(image=Image("6 bytes"))), wanted=wanted)[0]
+    )
     assert "no docker on r1-t02" in hosts_of(both(one, Seen(image=Image(None))), wanted=wanted)[0]
     assert "no image e:1 on r1-t02" in hosts_of(both(one, Seen(image=Image(""))), wanted=wanted)[0]
 
@@ -310,7 +317,7 @@ async def test_engines_are_listed_with_their_versions_host_by_host(cli: Cli):
 def test_every_section_that_is_asked_is_read():
     """No section falls to the reader of another: each has words for what it is when it cannot be told."""
     wanted = sized("vllm", 2, 4, 8)
-    names = [s.name for s in asking._sections(Host("h"), wanted, VLLM, Build(), 0)]
+    names = [s.name for s in asking._sections(Host("h"), wanted, VLLM, Build(), (0,))]
     assert names == ["nccl", "engine-version-vllm", asking.MODEL, asking.CONFIG]
     words = {asking._what(n, wanted, VLLM) for n in names if n != asking.MODEL}
     assert len(words) == len(names) - 1
@@ -323,5 +330,18 @@ def test_only_the_leader_of_llamacpp_reads_the_model():
     here = Placed(replica, wanted, ENGINES["llamacpp"], {}, {}, {})
     leader, other = (s.host for s in replica.shards)
     assert list(asking._of_readers(here, {leader: WHOLE, other: ModelFiles(kind="absent")})) == [leader]
-    names = [s.name for s in asking._sections(Host("h"), wanted, ENGINES["llamacpp"], Build(), 1)]
+    names = [s.name for s in asking._sections(Host("h"), wanted, ENGINES["llamacpp"], Build(), (1,))]
     assert asking.MODEL not in names
+
+
+def test_a_host_that_leads_one_replica_and_works_for_another_reads_the_model():
+    """In whichever order they were planned: all ranks of a host count."""
+    wanted = sized("llamacpp", 2, 8, 16)
+    one = contexts(wanted, hgx(2), BUILDS["llamacpp"])[0].replica
+    first, second = one.shards
+    turned = replace(one, shards=(replace(first, host=second.host), replace(second, host=first.host)))
+    for replicas in ((one, turned), (turned, one)):
+        ranks = asking._ranks(Plan("p", "nvlink", "", replicas, ()))
+        assert ranks == {first.host: {0, 1}, second.host: {0, 1}}
+    names = [s.name for s in asking._sections(Host("h"), wanted, ENGINES["llamacpp"], Build(), ranks[first.host])]
+    assert asking.MODEL in names

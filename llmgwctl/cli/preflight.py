@@ -92,7 +92,7 @@ class Checked:
 
 async def check(s: Session, made: Plan, profile: Profile, engine: Engine, snapshot: Snapshot) -> Checked:
     """Read each chosen host once, over the connection that is open already, and judge every replica of the plan."""
-    ranks = {shard.host: shard.rank for r in made.replicas for shard in r.shards}
+    ranks = _ranks(made)
     hosts = [h for h in s.hosts if h.name in ranks]
     told = {h.name: s.inventory.build_for(engine.name, h) for h in hosts}
     asked = [(*_sections(h, profile, engine, told[h.name], ranks[h.name]), *beforehand.sections()) for h in hosts]
@@ -108,6 +108,14 @@ async def check(s: Session, made: Plan, profile: Profile, engine: Engine, snapsh
     launches = [Launch(p.replica, profile, _of_readers(p, models), shares_memory(engine)) for p in placed]
     report = beforehand.judged(s, beforehand.with_readings(snapshot, said), launches)
     return _judged(s, placed, report)
+
+
+def _ranks(made: Plan) -> dict[str, set[int]]:
+    """Host -> its ranks: it may be the leader of one replica and a worker of another."""
+    found: dict[str, set[int]] = {}
+    for shard in (shard for r in made.replicas for shard in r.shards):
+        found.setdefault(shard.host, set()).add(shard.rank)
+    return found
 
 
 def _of_readers(p: Placed, models: Mapping[str, ModelFiles | str]) -> Mapping[str, ModelFiles | str]:
@@ -162,7 +170,7 @@ async def _ask(s: Session, host: Host, sections: Sequence[Section]) -> Outputs |
         return e
 
 
-def _sections(host: Host, profile: Profile, engine: Engine, build: Build, rank: int) -> Iterable[Section]:
+def _sections(host: Host, profile: Profile, engine: Engine, build: Build, ranks: Iterable[int]) -> Iterable[Section]:
     if engine.uses_nccl:
         yield from nccl.SECTIONS
     if profile.container is not None:
@@ -170,7 +178,7 @@ def _sections(host: Host, profile: Profile, engine: Engine, build: Build, rank: 
         yield Section(IMAGE, "sys", LIMIT_S, text=script("image.sh"), args=(box.runtime, box.image))
     elif engine.version is not None:
         yield engine_section(engine.name, engine.version, build)
-    if profile.model_path.startswith("/") and engine.reads_model(rank):
+    if profile.model_path.startswith("/") and any(map(engine.reads_model, ranks)):
         yield model_section(host, profile)
         if not profile.model_path.endswith(".gguf"):
             file = f"{host.root_prefix}{profile.model_path.rstrip('/')}/config.json"

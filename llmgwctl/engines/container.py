@@ -73,11 +73,20 @@ def on_hosts(profile: Profile, digests: Mapping[str, str | None]) -> Iterable[Pr
         elif not digest:
             what, remedy = f"no image {box.image} on {host}", "pull it there before, on all hosts"
             yield Problem(f"profile {profile.name}: {what}", remedy, (host,))
-    if len(set(digests.values()) - {None, ""}) > 1:
+    if not _one_image({d for d in digests.values() if d}):
         told = ", ".join(f"{h}: {d}" for h, d in digests.items() if d)
         yield Problem(
             f"profile {profile.name}: image {box.image} is not the same on all hosts ({told})", "pull one digest"
         )
+
+
+def _one_image(told: set[str]) -> bool:
+    """Whether all of it names one image. What two hosts have one digest of is the same, from whichever registry."""
+    known, *rest = [{w.rpartition("@")[2] for w in t.split() if "@" in w} or {t} for t in told] or [set()]
+    while near := [names for names in rest if not known.isdisjoint(names)]:
+        known = known.union(*near)
+        rest = [names for names in rest if known.isdisjoint(names)]
+    return not rest
 
 
 def wrap(ctx: ShardContext, box: Container, engine: Engine) -> tuple[Command, ...]:
