@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -14,7 +14,6 @@ from llmgwctl.model.host import READINGS, Host, HostFacts, Snapshot
 from llmgwctl.model.reading import Reading, broken
 from llmgwctl.probe.base import Output, Probe, Section
 from llmgwctl.transport.base import Transport
-from llmgwctl.transport.bundle import save as save_answer
 
 Answer = dict[str, Output] | Unreachable
 Save = Path | Callable[[Host, Answer, float, float], object]
@@ -48,7 +47,7 @@ async def collect(
     """
     from llmgwctl.probe import FABRIC_SET
 
-    keep = partial(save_answer, save) if isinstance(save, Path) else save
+    keep = _into(save) if isinstance(save, Path) else save
     wanted = tuple(s for p in (FABRIC_SET if probes is None else probes) for s in p.sections)
 
     async def one(host: Host) -> HostFacts:
@@ -63,6 +62,12 @@ async def collect(
 
     rows = await _all_or_none([asyncio.ensure_future(one(h)) for h in hosts])
     return Snapshot(taken_at=max((f.taken_at for f in rows), default=time.time()), hosts=tuple(rows))
+
+
+def _into(directory: Path) -> Callable[[Host, Answer, float, float], object]:
+    from llmgwctl.transport.bundle import save
+
+    return partial(save, directory)
 
 
 async def _all_or_none(tasks: list[asyncio.Future[HostFacts]]) -> list[HostFacts]:
@@ -99,10 +104,16 @@ async def _asked(
 def _facts(host: Host, answer: Answer, taken_at: float, seconds: float) -> HostFacts:
     if isinstance(answer, Unreachable):
         return unreachable(host, answer, taken_at)
-    from llmgwctl.probe import PROBES, assemble
+    from llmgwctl.probe import assemble
 
-    outputs = {s.name: NOT_ASKED for p in PROBES for s in p.sections} | answer
-    return assemble(host, outputs, taken_at, seconds)
+    return assemble(host, _nothing_asked() | answer, taken_at, seconds)
+
+
+@cache
+def _nothing_asked() -> dict[str, Output]:
+    from llmgwctl.probe import PROBES
+
+    return {s.name: NOT_ASKED for p in PROBES for s in p.sections}
 
 
 def unreachable(host: Host, error: Unreachable, taken_at: float) -> HostFacts:

@@ -62,15 +62,14 @@ def _memory(section: Node) -> _Memory:
 
 
 def gpu_of(block: Node, index: int, compute_cap: str | None = None) -> Gpu:
-    rows = block.rows()
     memory = _of(block, _memory, "FB Memory Usage")
     remap_pending, remap_failed = _of(block, _remapped, "Remapped Rows")
     processes = block.child("Processes") or _NO_SECTION
     return Gpu(
         index=index,
-        uuid=rows.get("GPU UUID") or "",
+        uuid=block.raw("GPU UUID") or "",
         bus_id=same(bus_id(block.value or "")),
-        name=rows.get("Product Name") or "",
+        name=block.raw("Product Name") or "",
         fabric=fabric_of(block),
         platform=_of(block, _platform, "Platform Info"),
         memory_total_mib=memory.total,
@@ -78,11 +77,11 @@ def gpu_of(block: Node, index: int, compute_cap: str | None = None) -> Gpu:
         mig_enabled=_of(block, _mig, "MIG Mode"),
         recovery_action=_recovery(block),
         compute_cap=compute_cap,
-        minor=number(rows.get("Minor Number")),
-        persistence=yes_no(rows.get("Persistence Mode"), "Enabled", "Disabled"),
-        addressing_mode=_told(_word(rows.get("Addressing Mode"))),
-        c2c_mode=_word(rows.get("GPU C2C Mode")),
-        compute_mode=_word(rows.get("Compute Mode")),
+        minor=number(block.raw("Minor Number")),
+        persistence=yes_no(block.raw("Persistence Mode"), "Enabled", "Disabled"),
+        addressing_mode=_told(_word(block.raw("Addressing Mode"))),
+        c2c_mode=_word(block.raw("GPU C2C Mode")),
+        compute_mode=_word(block.raw("Compute Mode")),
         ecc_uncorrected=_of(block, _ecc, "ECC Errors", "Volatile"),
         remap_pending=remap_pending,
         remap_failed=remap_failed,

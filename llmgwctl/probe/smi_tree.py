@@ -40,7 +40,7 @@ CORRUPT = frozenset({"Corrupted infoROM"})
 ALARMING = FAILED | CORRUPT
 
 T = TypeVar("T")
-_NAME, _VALUE = attrgetter("name"), attrgetter("value")
+_NAME = attrgetter("name")
 
 
 class Node:
@@ -96,11 +96,6 @@ class Node:
         last_first = self.children[::-1]
         self._first = dict(zip(map(_NAME, last_first), last_first, strict=True))
         return self._first
-
-    def rows(self) -> dict[str, str | None]:
-        """The text of each child by name; the first of a name wins."""
-        last_first = self.children[::-1]
-        return dict(zip(map(_NAME, last_first), map(_VALUE, last_first), strict=True))
 
     def raw(self, *path: str) -> str | None:
         """The text at a path, exactly as printed; None when the key is not there."""

@@ -99,8 +99,10 @@ class Login:
 
     def _learned(self, check: HostKeyCheck, conn: Connection) -> Connection:
         """Only now is a new key written: before the exchange was signed, anybody could have shown it."""
-        if check.shown is None or check.known.judge(check.target.names, check.shown.blob) != "unknown":
-            return conn  # known, or vouched for by an authority, or another connection has just written it
+        if check.shown is None or check.verdict == "known":
+            return conn  # or vouched for by an authority
+        if check.known.judge(check.target.names, check.shown.blob) != "unknown":
+            return conn  # another connection has just written it
         file = check.target.known_hosts[0]
         try:
             append(file, check.target.names, check.shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from llmgwctl.model.errors import InventoryError
@@ -48,7 +48,7 @@ class Target:
 
     @property
     def names(self) -> Names:
-        return Names(self.key_names) if self.aliased else Names.of(self.key_names, self.port)
+        return _names(self.key_names, None if self.aliased else self.port)
 
     @property
     def where(self) -> str:
@@ -59,6 +59,11 @@ class Target:
     def hop(self) -> str:
         """As a ProxyJump names it."""
         return f"{self.user}@{self.address}:{self.port}"
+
+
+@lru_cache(maxsize=4096)  # asked for several times in each login
+def _names(key_names: tuple[str, ...], port: int | None) -> Names:
+    return Names(key_names) if port is None else Names.of(key_names, port)
 
 
 class Resolver:

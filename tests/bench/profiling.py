@@ -61,6 +61,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=1000)
     asked = parser.parse_args()
     tools.install_programs()
+    tools.compiled()
     with tempfile.TemporaryDirectory(prefix="llmgwctl-bench-") as folder:
         bench = Bench(Path(folder), rounds=1)
         print(start_up(bench))

@@ -35,6 +35,7 @@ def main() -> int:
     asked = _arguments()
     tools.install_programs()
     tools.peers()
+    tools.compiled()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="llmgwctl-bench-") as folder:
         bench = Bench(Path(folder), asked.rounds, asked.hosts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from pathlib import Path
 
 from bench import lightfleet
 from bench.hosts import LightHosts, cache
+
+import llmgwctl as llmgwctl_package
 
 FANOUT = 64
 COMMAND = "nvidia-smi -q"
@@ -97,6 +100,11 @@ def llmgwctl(inventory: Path, *words: str) -> Tool:
     """The real command, as it is installed beside this interpreter."""
     program = str(Path(sys.executable).with_name("llmgwctl"))
     return Tool("llmgwctl", (program, "-i", str(inventory), *words), os.environ)
+
+
+def compiled() -> None:
+    """As an installed package is: else each run compiles what has changed, where the environment forbids to keep it."""
+    compileall.compile_dir(Path(llmgwctl_package.__file__).parent, quiet=1)
 
 
 def check_nvlink(text: str, hosts: Sequence[lightfleet.LightHost], lost: Mapping[str, str] | None = None) -> None:
