@@ -435,6 +435,14 @@ def test_hosts_that_cannot_be_reached_are_not_called_up(tmp_path):
     assert up(Rack(nvl72(1, hgx=0), tmp_path, 2222, "127.9")) == "1 host up"
 
 
+async def test_an_order_that_is_too_long_is_refused(tmp_path):
+    """And the next one is heard."""
+    async with serve(nvl72(1, hgx=0), tmp_path) as rack_of, await control.listen(rack_of, lambda _: None):
+        with pytest.raises(UsageError, match="4096 bytes at most"):
+            await asyncio.to_thread(control.send, tmp_path, "set", "x" * 5000, "dead")
+        await asyncio.to_thread(control.send, tmp_path, "set", "r1-t01", "imex-down")
+
+
 def test_main_loop_tells_what_happens(tmp_path):
     """It yields the rack when it answers, each order from outside, and ends with a signal."""
     directory = tmp_path / "rack"

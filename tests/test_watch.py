@@ -334,6 +334,23 @@ def test_flapping_is_said_once_and_then_when_it_has_settled():
     assert [k for k, _, _ in story.says(bad)] == ["gpu-left"]
 
 
+@pytest.mark.parametrize(("sick", "at_once"), [(IN_PROGRESS, False), (joined(health=DEGRADED), True)])
+def test_a_flapping_card_that_is_taken_out_is_no_host(sick, at_once):
+    """It is told once: with its host where the card was not kept quiet itself, else by its UUID, and of no host."""
+    story = Story()
+    good, bad = rack(3), one_gpu(rack(3), "r1-t02", 0, sick)
+    story.look(good)
+    for i in range(6):
+        story.look(bad if i % 2 == 0 else good)
+    out = rack(3)
+    report = out["r1-t02"].gpus.value
+    out["r1-t02"] = replace(out["r1-t02"], gpus=ok(replace(report, attached=3, gpus=report.gpus[1:])))
+    uuid = report.gpus[0].uuid
+    told = [t for _ in range(12) for t in story.look(out)]
+    text, hosts = ("r1-t02: GPU 0 taken out", ("r1-t02",)) if at_once else (f"{uuid}: taken out", ())
+    assert [(t.kind, t.text, t.hosts, t.gpus) for t in told] == [("gpu-replaced", text, hosts, (uuid,))]
+
+
 def test_a_flapping_card_does_not_hide_a_domain_that_drops():
     story = Story()
     good, bad = rack(3), one_gpu(rack(3), "r1-t02", 0, IN_PROGRESS)

@@ -47,8 +47,8 @@ async def listen(rack: Rack, done: Callable[[list[str]], None]) -> asyncio.Serve
     """Take orders; `done` hears of each that was carried out."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        words = (await reader.readline()).decode(errors="replace").split()
         try:
+            words = await _words(reader)
             order(rack, words)
         except UsageError as e:
             writer.write(f"{e}\n".encode())
@@ -62,6 +62,13 @@ async def listen(rack: Rack, done: Callable[[list[str]], None]) -> asyncio.Serve
     (rack.directory / _NAME).unlink(missing_ok=True)
     with _address(rack.directory) as address:
         return await asyncio.start_unix_server(serve, address, limit=_LONGEST)
+
+
+async def _words(reader: asyncio.StreamReader) -> list[str]:
+    try:
+        return (await reader.readline()).decode(errors="replace").split()
+    except ValueError:  # asyncio's word for a line over the limit
+        raise UsageError(f"an order has {_LONGEST} bytes at most") from None
 
 
 def send(directory: Path, *words: str) -> None:

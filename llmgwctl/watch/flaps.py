@@ -12,6 +12,7 @@ from llmgwctl.watch.tell import Transition, grouped
 WINDOW_S = 30 * 60.0
 FLAPS = 4  # changes of one subject within the window: down, up, down, up
 SETTLED_S = 10 * 60.0
+CARDS = ("gpu", "bandwidth", "health")  # subjects that are named by the card's UUID
 
 
 def damped(
@@ -48,16 +49,18 @@ def _marks(old: Mapping[str, tuple[float, ...]], found: Iterable[Change], now: f
 def _settled(after: Seen, subjects: Sequence[str]) -> tuple[Transition, ...]:
     """How each of them is, now that it has stopped changing."""
     where = {u: (host, g) for host, h in after.hosts.items() for u, g in h.gpus.items()}
-    found = [_last(after, s, where) for s in subjects]
+    found = [change for s in subjects if (change := _last(after, s, where)) is not None]
     return tuple(grouped(sorted(found, key=lambda c: c.severity != "worse"), after.taken_at))
 
 
-def _last(after: Seen, subject: str, where: Mapping[str, tuple[str, GpuSeen]]) -> Change:
+def _last(after: Seen, subject: str, where: Mapping[str, tuple[str, GpuSeen]]) -> Change | None:
     what, _, name = subject.partition(":")
     kind: str
     severity: Severity
     kind, severity = ("settled", "better") if _good(after, what, name) else ("settled-bad", "worse")
-    if name in where:
+    if what in CARDS:
+        if name not in where:  # that it was taken out has been told, but for a card that was kept quiet itself
+            return Change("gpu-replaced", "changed", subject, (), None, name) if what == "gpu" else None
         host, gpu = where[name]
         return Change(kind, severity, subject, (host,), gpu.index, name, gpu.home)
     replica = after.replicas.get(name) if what == "replica" else None

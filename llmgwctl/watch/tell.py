@@ -168,8 +168,8 @@ def grouped(found: Iterable[Change], at: float) -> Iterator[Transition]:
     for same in alike.values():
         for numbers, members in _by_cards(same):
             one, hosts = members[0], _hosts(members)
-            text = f"{_replica(one) or fold(hosts)}: {_words(one, numbers)}"
-            uuids = tuple(c.uuid for c in members if c.uuid)
+            uuids = tuple(dict.fromkeys(c.uuid for c in members if c.uuid))
+            text = f"{_replica(one) or fold(hosts or uuids)}: {_words(one, numbers)}"
             yield Transition(one.kind, one.severity, text, at, hosts, uuids, one.to or one.home, _replica(one))
 
 
@@ -210,7 +210,7 @@ def _words(change: Change, numbers: Sequence[int]) -> str:
         "gpu-moved": f"{cards} moved from NVLink domain {home} to {to} (another partition)",
         "gpu-lost": f"{cards} cannot be read any more",
         "gpu-back": f"{cards} can be read again",
-        "gpu-replaced": f"{cards} taken out",
+        "gpu-replaced": f"{cards} taken out".lstrip(),
         "bandwidth-degraded": f"NVLink bandwidth of {cards} is degraded",
         "bandwidth-restored": f"NVLink bandwidth of {cards} is full again",
         "gpu-unhealthy": f"NVLink fabric unhealthy for {cards}",
