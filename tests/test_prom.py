@@ -13,11 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 from facts import hgx, rack, snapshot, unreachable, with_gpu, with_imex
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from pages import dropped, fleet, whole
-from prometheus_client import generate_latest
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from llmgwctl.fabric import fabric_map
@@ -26,8 +24,6 @@ from llmgwctl.model.finding import Suppression
 from llmgwctl.model.gpu import Fabric
 from llmgwctl.model.reading import broken, ok
 from llmgwctl.model.replica import ReplicaState, ShardState
-from llmgwctl.render.exposition import exposition
-from llmgwctl.render.letters import clean
 from llmgwctl.render.prom import FAMILIES, file_sd, metrics, seen_before
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -228,36 +224,6 @@ def test_any_text_of_a_host_is_one_label(words):
     told.encode()
     found = samples(told, "llmgw_gpu_nvlink_joined", host="r1-t01", gpu="0")
     assert found == [1.0]
-
-
-@given(
-    st.dictionaries(
-        st.tuples(st.text(max_size=5), st.text(alphabet='a\\"\n{}, ', max_size=5)),
-        st.floats(allow_nan=False, allow_infinity=False),
-        max_size=5,
-    )
-)
-@example({(str(n), ""): n for n in (0.0, 999_999.5, 1e6, 1_234_567.25, 10_000_000.0, 1.78e9, 1e16, -1e7)})
-def test_it_is_written_as_prometheus_own_library_writes_it(told):
-    """To the letter, so that nobody need wonder which of the two a reader was made for."""
-    own = {(clean(z), clean(a)): value for (z, a), value in reversed(told.items())}
-    family = GaugeMetricFamily("m", "What it says.", labels=("z", "a"))
-    for values in sorted(own):
-        family.add_metric(values, own[values])
-    registry = SimpleNamespace(collect=lambda: [family, GaugeMetricFamily("none", "Empty.", labels=("b",))])
-    families = {"m": ("What it says.", ("z", "a")), "none": ("Empty.", ("b",))}
-    assert exposition(families, [("m", labels, n) for labels, n in told.items()]) == generate_latest(registry).decode()
-
-
-@pytest.mark.parametrize(
-    ("line", "seen"),
-    [
-        ('{host="a"} 1.78e+09', {"a": 1.78e9}), ('{host="a"} 12.5', {"a": 12.5}), ('{host="a-1.x"} 3', {"a-1.x": 3.0}),
-        ('{host="a"} x', {}), ('{host="a"}', {}), ('{host="a"} -1', {}), ('{hos="a"} 1', {}), ('{host="a\\"} 1', {}),
-    ],
-)  # fmt: skip
-def test_what_is_remembered_of_a_line(line, seen):
-    assert seen_before(f"# HELP\nllmgw_facts_timestamp_seconds{line}\nllmgw_probe_success{line}\n") == seen
 
 
 def test_targets_for_prometheus():

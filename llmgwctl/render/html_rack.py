@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from llmgwctl.model.fabric import Domain, DomainHost, FabricMap
 from llmgwctl.model.fact import fact
@@ -49,12 +49,15 @@ class Fleet:
     facts: Facts
     shards: Shards
     anchors: Mapping[str, str]  # domain id -> where it stands in the page
+    elsewhere: Mapping[
+        str, Sequence[tuple[DomainHost, Domain]]
+    ]  # domain id -> trays of its chassis in other partitions
 
 
 def racks(fmap: FabricMap, snapshot: Snapshot, shards: Shards | None = None) -> tuple[RackView, ...]:
     facts = {f.host.name: f for f in snapshot.hosts}
     anchors = {d.id: f"rack-{i}" for i, d in enumerate(fmap.domains, 1)}
-    fleet = Fleet(fmap, snapshot, facts, shards or {}, anchors)
+    fleet = Fleet(fmap, snapshot, facts, shards or {}, anchors, _elsewhere(fmap))
     return tuple(_rack(d, fleet) for d in fmap.domains)
 
 
@@ -66,7 +69,7 @@ def _rack(domain: Domain, fleet: Fleet) -> RackView:
     expected = domain.expected_hosts or len(domain.hosts) + len(domain.missing)
     if domain.partition_of:
         expected = len(domain.hosts)  # the rest of the chassis is drawn, and counted, with the main partition
-    whole = eligible == len(domain.hosts) and domain.joined_hosts >= expected - _elsewhere_count(domain, fmap)
+    whole = eligible == len(domain.hosts) and domain.joined_hosts >= expected - len(fleet.elsewhere.get(domain.id, ()))
     return RackView(
         anchor=anchors[domain.id],
         name=_name(domain),
@@ -102,18 +105,18 @@ def _count(domain: Domain, facts: Facts) -> tuple[int, int, int]:
     return joined, sum(attached) + hoped, max(attached, default=4)
 
 
-def _elsewhere(domain: Domain, fmap: FabricMap) -> list[tuple[DomainHost, Domain]]:
+def _elsewhere(fmap: FabricMap) -> dict[str, list[tuple[DomainHost, Domain]]]:
     """Trays of the same chassis that are in another partition; drawn in the main partition's rack, as what they are."""
-    return [(h, d) for d in fmap.domains if d.partition_of == domain.id for h in d.hosts]
-
-
-def _elsewhere_count(domain: Domain, fmap: FabricMap) -> int:
-    return len(_elsewhere(domain, fmap))
+    found: dict[str, list[tuple[DomainHost, Domain]]] = {}
+    for d in fmap.domains:
+        if d.partition_of:
+            found.setdefault(d.partition_of, []).extend((h, d) for h in d.hosts)
+    return found
 
 
 def _in_order(domain: Domain, fleet: Fleet) -> tuple[TrayView, ...]:
     here: list[tuple[int | None, str, TrayView]] = [(_place(h), h.name, _placed(h, fleet)) for h in domain.hosts]
-    for host, other in _elsewhere(domain, fleet.fmap):
+    for host, other in fleet.elsewhere.get(domain.id, ()):
         says = f"in another partition, {short_domain(other.id)}"
         _insert(here, _place(host), fleet.facts, TrayView(host.name, "elsewhere", place=_slot(host), says=says))
     for name in _missing_here(domain):

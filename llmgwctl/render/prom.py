@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from llmgwctl.model.fabric import FabricMap, HostVerdict
+from llmgwctl.model.fact import fact
 from llmgwctl.model.finding import Suppression
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.model.replica import ReplicaState
-from llmgwctl.render.exposition import Families, Sample, exposition
 from llmgwctl.render.letters import clean
 from llmgwctl.render.peers import NOT_TOLD, own_row
 
@@ -25,7 +24,7 @@ READINGS = ("system", "gpus", "imex", "hcas", "network", "life")
 FACTS_TIME = "llmgw_facts_timestamp_seconds"
 
 GPU = ("host", "gpu", "uuid", "domain")
-FAMILIES: Families = {
+FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "llmgw_gpu_nvlink_joined": ("Whether the GPU has joined its multi-host NVLink domain.", GPU),
     "llmgw_gpu_fabric_state": ("State of the fabric: 0 not supported, 1 not started, 2 in progress, 3 completed.", GPU),
     "llmgw_gpu_fabric_health": ("Summary of the fabric's health: 1 healthy, 2 unhealthy, 3 limited.", GPU),
@@ -61,9 +60,7 @@ FAMILIES: Families = {
     "llmgw_doctor_suppressions_ended": ("Suppressions of the inventory that hold no more.", ("id", "until")),
     "llmgw_snapshot_timestamp_seconds": ("When all of this was read.", ()),
 }
-_SEEN = re.compile(
-    rf'^{FACTS_TIME}\{{host="([^"\\\n]+)"\}} (\d{{1,20}}(?:\.\d+)?(?:e\+\d\d)?)$', re.MULTILINE | re.ASCII
-)
+Sample = tuple[str, tuple[str, ...], float]
 
 
 class Finding(Protocol):
@@ -77,6 +74,24 @@ class Finding(Protocol):
     def hosts(self) -> Sequence[str]: ...
 
 
+@fact
+class Families:
+    """A collector for prometheus_client: all families, also those without a sample, in the order of FAMILIES."""
+
+    samples: tuple[Sample, ...]
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        made = {n: GaugeMetricFamily(n, text, labels=labels) for n, (text, labels) in FAMILIES.items()}
+        # One line twice would make a reader refuse the whole file; the first one stands.
+        for (name, labels), value in {(n, ls): v for n, ls, v in reversed(self.samples)}.items():
+            made[name].add_metric([clean(label) for label in labels], value)
+        for family in made.values():
+            family.samples.sort(key=lambda s: list(s.labels.values()))
+            yield family
+
+
 def metrics(
     fmap: FabricMap,
     snapshot: Snapshot,
@@ -87,6 +102,8 @@ def metrics(
     ended: Iterable[Suppression] = (),
 ) -> str:
     """The whole exposition. `last_seen`: host -> when it last answered, as the exposition before this one said."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
     found: list[Sample] = [("llmgw_snapshot_timestamp_seconds", (), snapshot.taken_at)]
     for facts in snapshot.hosts:
         found += _host(facts, fmap.verdicts[facts.host.name], snapshot, last_seen or {})
@@ -94,19 +111,31 @@ def metrics(
     found += _replicas(replicas)
     found += _findings(findings)
     found += _ended(ended)
-    return exposition(FAMILIES, found)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Families(tuple(found)))
+    return generate_latest(registry).decode()
 
 
-def seen_before(before: str) -> dict[str, float]:
+def seen_before(exposition: str) -> dict[str, float]:
     """Host -> when it last answered, out of an earlier exposition; whatever is no such line is passed over."""
-    return {name: float(number) for name, number in _SEEN.findall(before)}
+    from prometheus_client.parser import text_string_to_metric_families
+
+    lines = [line for line in exposition.splitlines() if line.startswith(f"{FACTS_TIME}{{")]
+    found: dict[str, float] = {}
+    for line in lines:
+        try:
+            families = list(text_string_to_metric_families(f"{line}\n"))
+        except (ValueError, KeyError, IndexError):
+            continue
+        found.update({s.labels["host"]: s.value for f in families for s in f.samples if "host" in s.labels})
+    return found
 
 
-def document(text: str) -> dict[str, Any]:
+def document(exposition: str) -> dict[str, Any]:
     """The same samples as JSON."""
     from prometheus_client.parser import text_string_to_metric_families
 
-    families = text_string_to_metric_families(text)
+    families = text_string_to_metric_families(exposition)
     samples = [{"name": s.name, "labels": dict(s.labels), "value": s.value} for f in families for s in f.samples]
     return {"schema": "llmgwctl.metrics/v1", "samples": samples}
 
