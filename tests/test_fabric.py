@@ -217,6 +217,18 @@ def test_a_neighbour_whose_connections_are_not_known_is_unknown_and_no_trouble_o
     assert list(fmap.could_not_tell) == ["r1-t04"]
 
 
+def test_a_tray_that_is_not_in_its_own_node_list_is_no_trouble_of_the_others():
+    """It is the one that is degraded, with the reason; its neighbours are connected to all that their lists name."""
+    hosts = rack(4)
+    table = hosts["r1-t04"].imex.value.table
+    nodes = tuple(replace(n, host="10.9.9.9") if n.index == 3 else n for n in table.nodes)
+    hosts["r1-t04"] = with_imex(hosts["r1-t04"], table=replace(table, nodes=nodes))
+    fmap = fabric_map(snapshot(hosts))
+    assert [fmap.verdicts[n].imex for n in sorted(hosts)] == ["up", "up", "up", "degraded"]
+    assert fmap.verdicts["r1-t04"].notes == ("IMEX of r1-t04: this host is not in its own IMEX node list",)
+    assert [fmap.verdicts[n].notes for n in ("r1-t01", "r1-t02", "r1-t03")] == [()] * 3
+
+
 def test_many_imex_troubles_are_counted_where_not_all_are_shown():
     """A tray that reaches nobody says with whom for the first three, and of how many more."""
     hosts = rack(8)

@@ -60,8 +60,12 @@ def _in_domain(
 
 
 def _complaints(name: str, ready: Sequence[str], views: Mapping[str, ImexView]) -> tuple[str, ...]:
-    """IMEX troubles of a host with the other eligible hosts: the first few, and how many there are beside them."""
-    found = [w for other in ready if other != name and (w := apart(views[name], views[other], name, other))]
+    """IMEX troubles of a host with the other eligible hosts: the first few, and how many there are beside them.
+
+    One whose own row cannot be told (it is not in its own node list) has that trouble itself, and its neighbours none.
+    """
+    others = [n for n in ready if n != name and (views[name].why_unknown or not views[n].why_unknown)]
+    found = [w for other in others if (w := apart(views[name], views[other], name, other))]
     unlike = tuple(dict.fromkeys(found))
     more = len(unlike) - SHOWN
     return (*unlike[:SHOWN], f"IMEX: troubles with {more} more hosts") if more > 0 else unlike
