@@ -143,7 +143,7 @@ def test_a_gpu_that_gave_no_answer_is_not_asked_again(host):
         sh("topo", ': >"$2/asked"', lane="gpu"),
         sh("other", "echo fine"),
     )
-    assert said["smi-q"].timed_out
+    assert said["smi-q"].exit_code == 124
     assert (said["topo"].state, "smi-q gave no answer" in said["topo"].note) == ("skipped", True)
     assert said["other"].stdout == "fine\n"
     assert not (host.state / "asked").exists()
@@ -166,7 +166,6 @@ def test_every_shell_gives_the_same_answer(host, shell):
     said = host.run(*sections, shell=shell)
     assert (said["both"].stdout, said["both"].stderr, said["both"].exit_code) == ("out", "err", 3)
     assert (said["cut"].stdout, said["cut"].exit_code) == ("begun\n", 124)
-    assert said["cut"].timed_out
     assert said["words"].stdout == "a b|$HOME||*|it's|"
     assert said["smi"].stdout == "smi -q\n"
     assert said["missing"].exit_code == 127
@@ -373,7 +372,6 @@ def test_hard_cases_that_take_their_time(host, tmp_path):
     assert deaf["next"].stdout == "fine\n"
     lost = hung.end(third, never)
     assert lost["smi"].exit_code is None
-    assert lost["smi"].timed_out
     assert (lost["smi2"].state, lost["smi2"].note) == ("skipped", "smi hangs")
     assert _locked(hung), "what hangs keeps the lock"
     for pid in processes_with("1000.25"):

@@ -42,7 +42,7 @@ LINES = st.sampled_from(
 
 
 @given(st.lists(LINES, max_size=14))
-def test_a_tree_is_the_same_by_sections_andby_lines(lines):
+def test_a_tree_is_the_same_by_sections_and_by_lines(lines):
     """The quick way is only quicker: left margins, tabs, blank lines and odd addresses included."""
     text = "\n".join(lines)
     assert tree(text) == by_lines(text.split("\n"))

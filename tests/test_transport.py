@@ -444,7 +444,6 @@ async def test_the_remote_command_is_ended_at_its_limit(lab, port, script):
     lab.trust(port)
     out = await lab.ssh().run(lab.host(port), Script("x.sh"), 1)
     assert out.exit_code == 124
-    assert out.timed_out
     assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if f"3333.{port}".encode() in _bytes(p)]
 
 

@@ -159,11 +159,10 @@ async def _read(s: Session) -> Snapshot:
 
 async def _judged(s: Session, snapshot: Snapshot, wanted: Wanted) -> tuple[Report, str]:
     """The report, and why a profile that was asked for has no place."""
-    from llmgwctl.cli.fleet import mapped
     from llmgwctl.doctor import CHECKS, diagnose
     from llmgwctl.doctor.choose import at_least, chosen, on_hosts, suppress
 
-    fmap = mapped(s, snapshot)
+    fmap = s.map(snapshot)
     about = await _about(s, snapshot, fmap, wanted.profile)
     tests = await _deep(s, snapshot, about.hosts) if wanted.deep else None
     report = diagnose(snapshot, fmap, about.launches, chosen(CHECKS, wanted.only, wanted.skip), tests)

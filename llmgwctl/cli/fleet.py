@@ -24,7 +24,6 @@ from llmgwctl.cli.common import (
 
 if TYPE_CHECKING:
     from llmgwctl.model.fabric import FabricMap
-    from llmgwctl.model.host import Snapshot
     from llmgwctl.probe.base import Section
 
 COULD_NOT_TELL = 3
@@ -94,7 +93,7 @@ async def _probe(asked: Asked, save: Path | None, *, mask: bool = False, names: 
     async with session(asked) as s:
         keep = saver(save, [h.name for h in s.hosts], mask=mask, names=names) if save else None
         snapshot = await s.collect(probes=PROBES, save=keep, extra=engine_sections(s.inventory))
-        fmap = mapped(s, snapshot)
+        fmap = s.map(snapshot)
     if save is not None:
         s.note(f"saved to {save}: llmgwctl nvlink --from {save} shows it again")
     if asked.json:
@@ -160,7 +159,7 @@ async def _nvlink(asked: Asked, html: Path | None, *, every_tray: bool) -> None:
 
     async with session(asked) as s:
         snapshot = await s.collect(probes=PROBES if html is not None else None)
-        fmap = mapped(s, snapshot)
+        fmap = s.map(snapshot)
     if html is not None:
         from llmgwctl.cli.pages import write_rack_page
 
@@ -174,10 +173,6 @@ async def _nvlink(asked: Asked, html: Path | None, *, every_tray: bool) -> None:
 
         out(rack.racks(fmap, snapshot, look(), every_tray=every_tray or asked.verbose))
     finish(unsure(s, fmap))
-
-
-def mapped(s: Session, snapshot: Snapshot) -> FabricMap:
-    return s.map(snapshot)
 
 
 def unsure(s: Session, fmap: FabricMap) -> int:

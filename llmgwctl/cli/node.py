@@ -45,7 +45,7 @@ def _by_itself(fmap: FabricMap) -> FabricMap:
 
 
 async def _node(asked: Asked, name: str, html: Path | None) -> None:
-    from llmgwctl.cli.fleet import mapped, unsure
+    from llmgwctl.cli.fleet import unsure
     from llmgwctl.model.errors import UsageError
     from llmgwctl.probe import PROBES
     from llmgwctl.render import node as render
@@ -54,7 +54,7 @@ async def _node(asked: Asked, name: str, html: Path | None) -> None:
         if len(s.hosts) != 1:
             raise UsageError(f"node shows one host, and {name} is {len(s.hosts)}")
         snapshot = await s.collect(probes=PROBES, doing="reading")
-        fmap = _by_itself(mapped(s, snapshot))
+        fmap = _by_itself(s.map(snapshot))
     (facts,) = snapshot.hosts
     if html is not None:
         from llmgwctl.cli.pages import write_node_page

@@ -127,10 +127,9 @@ async def _site(asked: Asked, directory: Path, refresh_s: int) -> None:
 
 def seen(s: Session, snapshot: Snapshot) -> tuple[FabricMap, tuple[ReplicaState, ...]]:
     """The map of what was read, and the replicas that run on it."""
-    from llmgwctl.cli.fleet import mapped
     from llmgwctl.launch.state import replicas
 
-    return mapped(s, snapshot), replicas(snapshot)
+    return s.map(snapshot), replicas(snapshot)
 
 
 def _judged(s: Session, snapshot: Snapshot, fmap: FabricMap) -> Report:

@@ -56,10 +56,6 @@ class Numa:
     nodes: tuple[NumaNode, ...]
     of_pci: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def with_cpus(self) -> tuple[int, ...]:
-        return tuple(n.number for n in self.nodes if n.cpus)
-
 
 @fact
 class Nearest:

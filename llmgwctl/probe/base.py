@@ -29,10 +29,6 @@ class Output:
     note: str = ""
     truncated: bool = False
 
-    @property
-    def timed_out(self) -> bool:
-        return self.exit_code is None or self.exit_code in TIMEOUT_CODES
-
 
 NOT_SAVED = Output(exit_code=None, state="not-saved", note="not saved")
 

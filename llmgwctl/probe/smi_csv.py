@@ -9,7 +9,6 @@ from itertools import islice
 from llmgwctl.probe.smi_tree import NOTHING
 
 NAME = re.compile(r"[a-z][A-Za-z0-9_.]{0,100}(?: \[[^\]]{1,16}\])?")
-INVALID = re.compile(r'Field "([^"]{1,100})" is not a valid field to query')
 LIMIT_ROWS, LIMIT_LINE = 4096, 65536
 Row = dict[str, str | None]
 
@@ -27,12 +26,6 @@ def read_csv(text: str) -> list[Row]:
     fields = [name.split(" [")[0] for name in names]
     found = (dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields))
     return [{name: _value(name, raw) for name, raw in row.items()} for row in islice(found, LIMIT_ROWS)]
-
-
-def invalid_field(text: str) -> str | None:
-    """The field that made nvidia-smi refuse the whole question."""
-    found = INVALID.search(text)
-    return found[1] if found else None
 
 
 def _is_header(row: list[str]) -> bool:
