@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 import tomllib
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 import tomli_w
 from test_life_cli import Cli, cli  # noqa: F401 (a fixture)
 from test_schema import check
+
+from llmgwctl.cli import draining, placing, restarting
+from llmgwctl.model.errors import ContactLost, LlmgwError
+from llmgwctl.model.replica import ReplicaState, ShardState
 
 EXTRA = """
 [profiles.sim-extra]
@@ -112,3 +120,71 @@ async def test_each_replica_is_moved_or_left_by_itself(cli: Cli) -> None:  # noq
     after = await launches(cli)
     assert after["sim-extra-0"] == before["sim-extra-0"]
     assert (after["sim-small-0"][1], after["sim-small-0"][2] != [host]) == ("ready", True)
+
+
+async def test_nobody_goes_on_after_ctrl_c(cli: Cli) -> None:  # noqa: F811
+    """While the first replica is waited for in its new place: it is left running there, and the second one as it is."""
+    inventory = cli.rack.inventory
+    plain = inventory.read_text()
+    inventory.write_text(plain + EXTRA)
+    for profile in ("sim-extra", "sim-small"):
+        assert (await cli("place", profile))[0] == 0
+    before = await launches(cli)
+    (host,) = before["sim-small-0"][2]
+    assert before["sim-extra-0"][2] == [host]
+    inventory.write_text(plain + EXTRA + 'args = ["--never-ready"]\n')
+    process = await cli.begin("hosts", "drain", host, "--move", "-v")
+    assert process.stderr is not None
+    async for line in process.stderr:
+        if b"/health says 503" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = await process.communicate()
+    assert process.returncode == 3, err
+    assert b"sim-extra-0 is left running" in err
+    assert b"not placed again" not in err
+    after = await launches(cli)
+    assert after["sim-small-0"] == before["sim-small-0"]
+    assert (after["sim-extra-0"][1], after["sim-extra-0"][2] != [host]) == ("starting", True)
+
+
+async def test_what_is_stopped_without_a_host_that_is_dark_is_not_known_to_be_gone(cli: Cli) -> None:  # noqa: F811
+    """Exit code 3, as `stop` has it, also where the dark host is none of those that are drained."""
+    assert (await cli("place", "sim-nvl"))[0] == 0
+    cli.rack.set("r1-t02", "refused")
+    code, out, err = await cli("--json", "hosts", "drain", "r1-t01", "--stop")
+    assert (code, json.loads(out)["done"]) == (3, [{"replica": "sim-nvl-0", "did": "stopped", "code": 0}]), err
+    assert "rank 1 on r1-t02: its host did not answer" in err
+    cli.rack.set("r1-t02", "ok")
+
+
+@pytest.mark.parametrize(
+    ("gone", "raised", "did", "code", "said"),
+    [
+        (False, None, "not-gone", 1, ""),
+        (True, None, "moved", 0, ""),
+        (True, LlmgwError("no room"), "lost", 1, "it is stopped, and was not placed again: no room"),
+        (True, ContactLost("it may live on"), "unknown", 3, "how it is could not be told: it may live on"),
+    ],
+)
+async def test_what_became_of_a_replica_is_said_as_it_is(monkeypatch, gone, raised, did, code, said):
+    """What is half stopped was not left as it was, and what may live on elsewhere is not lost."""
+    notes: list[str] = []
+
+    async def sure(*_: Any) -> None: ...
+
+    async def made_way(*_: Any) -> bool:
+        return gone
+
+    async def bring_up(*_: Any) -> None:
+        if raised:
+            raise raised
+
+    monkeypatch.setattr(restarting, "sure_of_the_next", sure)
+    monkeypatch.setattr(restarting, "made_way", made_way)
+    monkeypatch.setattr(placing, "bring_up", bring_up)
+    s: Any = SimpleNamespace(asked=draining.Asked(), note=notes.append)
+    snapshot: Any = SimpleNamespace(hosts=())
+    done = await draining.moved(s, snapshot, ReplicaState("p-0", "l", "ready", (ShardState(0, "n1", "running"),), profile="p"))
+    assert (done.did, done.code) == (did, code)
+    assert said in "".join(notes)

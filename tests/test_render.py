@@ -15,6 +15,7 @@ from llmgwctl.fabric import fabric_map
 from llmgwctl.model.gpu import FabricHealth
 from llmgwctl.model.host import Host, HostFacts, Snapshot
 from llmgwctl.model.launch import EnvVar
+from llmgwctl.model.numbers import ranges
 from llmgwctl.model.plan import Candidate, LeftOut, Plan, ReplicaPlan, ShardPlan
 from llmgwctl.model.reading import broken, ok
 from llmgwctl.placement.fleet import _by_holder
@@ -23,7 +24,7 @@ from llmgwctl.render import json as documents
 from llmgwctl.render import rack as racks
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.text import PLAIN, Look, clean, draw, table
-from llmgwctl.render.words import condensed, counted, ranges, short_domain, together
+from llmgwctl.render.words import condensed, counted, short_domain, together
 
 DEGRADED = FabricHealth("Limited Capacity", "Degraded")
 

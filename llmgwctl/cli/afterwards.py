@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from llmgwctl.model.gpu import Gpu
     from llmgwctl.model.host import Host, Snapshot
 
-IDLE_MIB = 1024  # a driver and its contexts of nobody take some hundred
 TRIES, PAUSE_S = 4, 2.0  # freeing 190 GB takes the driver a moment
 
 
@@ -64,6 +63,8 @@ async def _read(s: Session, hosts: list[Host], wanted: dict[str, set[str]]) -> l
 
 def _not_idle(gpu: Gpu) -> dict[str, object] | None:
     """Where the memory in use is not printed, the programs that compute there speak for it."""
+    from llmgwctl.model.gpu import IDLE_MIB
+
     who = ", ".join(f"{p.name} (pid {p.pid})" for p in gpu.processes) or "no process is named"
     used = gpu.memory_used_mib
     if used is None and (not gpu.processes_known or any("C" in p.kind for p in gpu.processes)):

@@ -28,10 +28,14 @@ ORDER = (FAILED, WRONG, UNKNOWN, NO_PLACEMENT)  # of several, the first one is t
 
 @fact
 class Emptied:
-    """What became of one replica. `code`: its part in the exit code."""
+    """What became of one replica. `code`: its part in the exit code.
+
+    `did`: moved | stopped | left (as it was) | not-gone (of what was to be stopped something is left) | lost (it is
+    stopped, and was not placed again) | unknown (it was placed again, and how it is could not be told any more).
+    """
 
     replica: str
-    did: str  # moved | stopped | left (as it was) | lost: it is stopped, and was not placed again
+    did: str
     code: int = 0
 
 
@@ -56,6 +60,7 @@ def drain(
     Without --stop and --move nothing is changed. A replica is stopped to be moved only where the next one has a place
     on other hosts that could carry it: else it runs on, the reasons are printed, and the exit code is 4. Exit code 1
     when a replica could not be stopped, or was stopped and could not be placed again; 3 when a host did not answer.
+    Ctrl-C leaves running what was placed last, and the replicas after it as they are.
     """
     if stop or move:
         only_live(asked, "stopped")
@@ -93,7 +98,8 @@ async def _drain(asked: Asked, nodeset: str, reason: str, until: str | None, *, 
         if asked.json:
             out_json(_document(using, names, done))
         tell_unseen(s, snapshot)
-    codes = {x.code for x in done} | ({UNKNOWN} if unseen else set())
+    dark = unseen or any(x.state == "unknown" for r in using[: len(done)] for x in r.shards)
+    codes = {x.code for x in done} | ({UNKNOWN} if dark else set())
     finish(next((c for c in ORDER if c in codes), 0))
 
 
@@ -137,7 +143,7 @@ async def stopped(s: Session, snapshot: Snapshot, r: ReplicaState) -> Emptied:
     if not ours(s, r, snapshot, named=False):
         return Emptied(r.id, "left", FAILED)
     gone = await made_way(s, snapshot, r)
-    return Emptied(r.id, "stopped" if gone else "left", 0 if gone else FAILED)
+    return Emptied(r.id, "stopped") if gone else Emptied(r.id, "not-gone", FAILED)
 
 
 async def moved(s: Session, snapshot: Snapshot, r: ReplicaState) -> Emptied:
@@ -146,6 +152,7 @@ async def moved(s: Session, snapshot: Snapshot, r: ReplicaState) -> Emptied:
     from llmgwctl.cli.life import ours
     from llmgwctl.cli.placing import bring_up
     from llmgwctl.cli.restarting import profile_of, sure_of_the_next
+    from llmgwctl.model.errors import ContactLost
 
     if not ours(s, r, snapshot, named=False):
         return Emptied(r.id, "left", FAILED)
@@ -156,16 +163,24 @@ async def moved(s: Session, snapshot: Snapshot, r: ReplicaState) -> Emptied:
     if done.code:
         return done
     asked = replace(s.asked, hosts=None, pool=None)
-    lost = await _tried(s, r.id, "it is stopped, and was not placed again", bring_up(asked, wanted))
+    try:
+        lost = await _tried(s, r.id, "it is stopped, and was not placed again", bring_up(asked, wanted))
+    except ContactLost as e:
+        s.note(f"{r.id}: placed again, and how it is could not be told: {e}")
+        return Emptied(r.id, "unknown", UNKNOWN)
     return Emptied(r.id, "lost" if lost else "moved", FAILED if lost else 0)
 
 
 async def _tried(s: Session, name: str, failed: str, work: Coroutine[Any, Any, None]) -> int:
-    """The exit code with which it ended; a replica that cannot be moved keeps no other from its move."""
-    from llmgwctl.model.errors import LlmgwError
+    """The exit code with which it ended; a replica that cannot be moved keeps no other from its move. What nobody
+    waits for any more (Ctrl-C) ends the command, and what may live on has not failed."""
+    from llmgwctl.cli.placing import Detached
+    from llmgwctl.model.errors import ContactLost, LlmgwError
 
     try:
         await work
+    except (Detached, ContactLost):
+        raise
     except LlmgwError as e:
         s.note(f"{name}: {failed}: {e}")
         return e.exit_code

@@ -18,11 +18,11 @@ from llmgwctl.launch.stop import Target
 from llmgwctl.model.errors import UsageError
 from llmgwctl.model.fact import fact
 from llmgwctl.model.host import Snapshot
+from llmgwctl.model.numbers import ranges
 from llmgwctl.model.replica import ReplicaState
 from llmgwctl.render import life as render
 from llmgwctl.render.fold import alike
 from llmgwctl.render.text import clean
-from llmgwctl.render.words import ranges
 
 POLL_S = 1.0
 BURST = 32  # answers that are read on at once; a host may go on for ever with long ones

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from llmgwctl.doctor.base import AllReduce, Answer, Check, Found, Unknown, View, each, found
 from llmgwctl.doctor.names import folded
-from llmgwctl.model.gpu import GpuReport
+from llmgwctl.model.gpu import IDLE_MIB, GpuReport
 from llmgwctl.model.host import HostFacts
 from llmgwctl.model.numbers import real, whole
 from llmgwctl.model.product import token_of
@@ -24,7 +24,6 @@ FLOORS_GBPS = {
     "H200": 250.0,
     "A100": 150.0,
 }
-HELD_MIB = 1024
 _HALF = r" +[\d.]+ +[\d.]+ +([\d.]+) +(\d+|N/A)"  # time, algorithm's bandwidth, the bus's, wrong values
 _ROW = re.compile(rf" *\d+ +\d+ +\w+ +\w+ +-?\d+{_HALF}{_HALF}")
 
@@ -63,7 +62,7 @@ def held(report: GpuReport) -> str:
         computing = next((p for p in gpu.processes if "C" in p.kind), None)
         if computing is not None:
             return f"GPU {gpu.index} is held by pid {computing.pid}"
-        if not gpu.processes_known or (gpu.memory_used_mib or 0) > HELD_MIB:
+        if not gpu.processes_known or (gpu.memory_used_mib or 0) > IDLE_MIB:
             return f"GPU {gpu.index} is in use ({gpu.memory_used_mib} MiB)"
     return "" if report.all_readable else "not all of its GPUs are readable"
 

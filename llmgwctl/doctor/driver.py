@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from llmgwctl.doctor.base import Answer, Check, Unknown, View, each, found, product
 from llmgwctl.doctor.verdicts import has, only_a_right
-from llmgwctl.model.gpu import Gpu
+from llmgwctl.model.gpu import IDLE_MIB, Gpu
 from llmgwctl.model.host import HostFacts
 
 GPU_LANE = ("gpus", "topology", "links")
@@ -14,7 +14,6 @@ HANGS = ("in D state", "no answer within its limit")
 MISMATCH = "Driver/library version mismatch"
 NOT_LOADED = ("couldn't communicate with the NVIDIA driver", "No devices were found", "Driver Not Loaded")
 NOT_THERE = "nvidia-smi is not installed"
-HELD_MIB = 1024
 
 
 def _unread(*words: str) -> Callable[[HostFacts, View], Iterator[Answer]]:
@@ -117,7 +116,7 @@ def _held(facts: HostFacts, view: View) -> Iterator[Answer]:
     lines = []
     for g in facts.gpus.value.gpus if facts.gpus.value else ():
         unnamed = not g.processes and g.processes_known and not g.mig_enabled
-        if unnamed and (g.memory_used_mib or 0) > HELD_MIB and not _claimed(g, claimed):
+        if unnamed and (g.memory_used_mib or 0) > IDLE_MIB and not _claimed(g, claimed):
             lines.append(f"GPU {g.index}: {g.memory_used_mib} MiB used, and no process named")
     if lines:
         yield found(facts, *lines)

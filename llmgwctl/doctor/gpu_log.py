@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from llmgwctl.doctor.base import Answer, Check, View, each, found
+from llmgwctl.doctor.names import ago
 from llmgwctl.doctor.verdicts import has
 from llmgwctl.doctor.xid import BY_CODE, Class, class_of, counted, recovery_word, same_gpu
 from llmgwctl.model.finding import Severity
@@ -47,21 +48,13 @@ def _major(driver: str | None) -> int:
 def _said(facts: HostFacts, device: str, code: int, times: int, last: KernelLine) -> str:
     name = f" ({BY_CODE[code].name})" if code in BY_CODE else ""
     often = f", {times} times" if times > 1 else ""
-    return f"{_gpu_at(facts, device)}: Xid {code}{name}{often}{_ago(facts, last)}"
+    return f"{_gpu_at(facts, device)}: Xid {code}{name}{often}{ago(facts, last)}"
 
 
 def _gpu_at(facts: HostFacts, device: str) -> str:
     gpus = facts.gpus.value.gpus if facts.gpus.value else ()
     index = next((g.index for g in gpus if same_gpu(device, g.bus_id)), None)
     return f"GPU {index}" if index is not None else f"PCI {device}"
-
-
-def _ago(facts: HostFacts, line: KernelLine) -> str:
-    system = facts.system.value
-    if line.at_s is None or system is None or not system.uptime_s or system.uptime_s < line.at_s:
-        return ""
-    minutes = (system.uptime_s - line.at_s) / 60
-    return f", {minutes:.0f} min ago" if minutes < 120 else f", {minutes / 60:.0f} h ago"
 
 
 def _asked(facts: HostFacts, view: View) -> Iterator[Answer]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from llmgwctl.doctor.base import Answer, Check, View, each, found
-from llmgwctl.doctor.names import few
+from llmgwctl.doctor.names import ago, few
 from llmgwctl.model.finding import Severity
 from llmgwctl.model.host import HostFacts
 from llmgwctl.model.machine import KernelLine, Room
@@ -88,17 +88,9 @@ def _logged(*kinds: str, without: str = "") -> Callable[[HostFacts, View], Itera
         lines = [x for x in _log(facts, *kinds) if not (without and without in x.text)]
         if lines:
             more = f" ({len(lines)} such lines)" if len(lines) > 1 else ""
-            yield found(facts, f"{lines[-1].text[:160]}{more}{_ago(facts, lines[-1])}")
+            yield found(facts, f"{lines[-1].text[:160]}{more}{ago(facts, lines[-1])}")
 
     return of_host
-
-
-def _ago(facts: HostFacts, line: KernelLine) -> str:
-    system = facts.system.value
-    if line.at_s is None or system is None or system.uptime_s < line.at_s:
-        return ""
-    minutes = (system.uptime_s - line.at_s) / 60
-    return f", {minutes:.0f} min ago" if minutes < 120 else f", {minutes / 60:.0f} h ago"
 
 
 def _nfs(facts: HostFacts, view: View) -> Iterator[Answer]:
@@ -115,7 +107,7 @@ def _nfs(facts: HostFacts, view: View) -> Iterator[Answer]:
 def _remounted(facts: HostFacts, view: View) -> Iterator[Answer]:
     lines = [x for x in _log(facts, "disk") if "Remounting filesystem read-only" in x.text]
     if lines:
-        yield found(facts, lines[-1].text[:160] + _ago(facts, lines[-1]))
+        yield found(facts, lines[-1].text[:160] + ago(facts, lines[-1]))
 
 
 def _memory(facts: HostFacts, view: View) -> Iterator[Answer]:

@@ -1,4 +1,4 @@
-"""Hosts, GPUs and counts in as few words as say it."""
+"""Hosts, GPUs, counts and ages in as few words as say it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TypeVar
 
+from llmgwctl.model.host import HostFacts
+from llmgwctl.model.machine import KernelLine
 from llmgwctl.model.names import fold as folded
 
-__all__ = ["few", "folded", "odd_ones"]
+__all__ = ["ago", "few", "folded", "odd_ones"]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -18,6 +20,15 @@ def few(things: Iterable[str], most: int = 4) -> str:
     listed = list(things)
     more = len(listed) - most
     return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def ago(facts: HostFacts, line: KernelLine) -> str:
+    """How long before this reading a line of the kernel log was written: ", 5 min ago"; "" where that is not told."""
+    system = facts.system.value
+    if line.at_s is None or system is None or not system.uptime_s or system.uptime_s < line.at_s:
+        return ""
+    minutes = (system.uptime_s - line.at_s) / 60
+    return f", {minutes:.0f} min ago" if minutes < 120 else f", {minutes / 60:.0f} h ago"
 
 
 def odd_ones(said: Mapping[str, K]) -> tuple[K | None, dict[str, K]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llmgwctl.model.fact import fact
 from llmgwctl.model.host import HostFacts
-from llmgwctl.model.imex import Imex, ImexTable
+from llmgwctl.model.imex import Imex, ImexNode, ImexTable
 
 
 @fact
@@ -34,14 +36,24 @@ def view(facts: HostFacts) -> ImexView:
 
 
 def _from_table(imex: Imex, table: ImexTable, mine: frozenset[str], channels: frozenset[int]) -> ImexView:
-    resolved = {line: sorted({line, *found}) for line, found in imex.node_addresses}
-    rows = [(n, resolved.get(n.host) or [n.host]) for n in table.nodes]
-    own = next((n for n, addresses in rows if not mine.isdisjoint(addresses)), None)
+    rows = addressed(imex, table)
+    own = own_node(rows, mine)
     if own is None:
         return ImexView(mine, channels=channels, why_unknown="this host is not in its own IMEX node list")
     cells = [(a, table.cells.get((own.index, n.index), "I")) for n, addresses in rows for a in addresses]
     connected = frozenset(a for a, cell in cells if cell == "C")
     return ImexView(mine, connected, tuple(cells), own.version, channels)
+
+
+def addressed(imex: Imex, table: ImexTable) -> list[tuple[ImexNode, list[str]]]:
+    """The nodes of the table, each with its line and every address that this resolves to on the host."""
+    resolved = {line: sorted({line, *found}) for line, found in imex.node_addresses}
+    return [(n, resolved.get(n.host) or [n.host]) for n in table.nodes]
+
+
+def own_node(rows: Sequence[tuple[ImexNode, list[str]]], mine: frozenset[str]) -> ImexNode | None:
+    """The host itself: found by its own addresses, never by index."""
+    return next((n for n, addresses in rows if not mine.isdisjoint(addresses)), None)
 
 
 def usable_channels(imex: Imex) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from llmgwctl.model.condition import Condition
 from llmgwctl.model.fact import fact
 
 ZERO_UUID = "00000000-0000-0000-0000-000000000000"
+IDLE_MIB = 1024  # a driver and its contexts of nobody take some hundred; above it somebody has the card, named or not
 
 
 @fact

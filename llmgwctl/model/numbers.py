@@ -1,10 +1,12 @@
-"""Numbers in the words of strangers: what is not a plain number of a sane size is none, and nothing is ever raised."""
+"""Numbers in the words of strangers: what is not a plain number of a sane size is none, and nothing is ever raised.
+And those of GPUs and ranks in words of ours."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+from collections.abc import Iterable
 
 
 def whole(text: object, digits: int = 18) -> int | None:
@@ -47,3 +49,14 @@ def document(text: str | bytes) -> object:
 
 def _refused(name: str) -> object:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """0-3,7"""
+    parts: list[list[int]] = []
+    for n in sorted(set(numbers)):
+        if parts and n == parts[-1][-1] + 1:
+            parts[-1].append(n)
+        else:
+            parts.append([n])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)

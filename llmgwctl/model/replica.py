@@ -7,6 +7,7 @@ from typing import Literal
 from llmgwctl.model.fact import fact
 
 State = Literal["starting", "ready", "failed", "unknown"]
+BEST_FIRST: tuple[State, ...] = ("ready", "starting", "unknown", "failed")  # of two launches of one name
 SHARD_STATES = ("running", "starting", "stopping", "exited", "gone", "rebooted", "dropped", "claimed", "unknown")
 
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from llmgwctl.fabric.cordons import words
 from llmgwctl.fabric.imex import ImexView, view
 from llmgwctl.model.fabric import FabricMap
-from llmgwctl.model.gpu import Gpu
+from llmgwctl.model.gpu import IDLE_MIB, Gpu
 from llmgwctl.model.host import HostFacts, Snapshot
 from llmgwctl.model.life import Claim
 from llmgwctl.model.plan import ReplicaPlan, Tier
 from llmgwctl.model.profile import Profile
 from llmgwctl.placement.address import Control, control, no_control
 
-UNNAMED_MIB = 1024  # more than this used and no process named: someone has it (DESIGN: 1 GiB)
 GPU_CODES = frozenset({"no-gpus", "gpus-unread", "gpu-lost", "mig", "recovery", "not-joined", "refused"})
 
 
@@ -162,7 +161,7 @@ def _busy(gpu: Gpu, claims: dict[str, Claim]) -> str:
     if compute := next((p for p in gpu.processes if "C" in p.kind), None):
         owner = f" of {compute.user}" if compute.user else ""
         return f"{compute.name} (pid {compute.pid}{owner})"
-    if not gpu.processes and (gpu.memory_used_mib or 0) > UNNAMED_MIB:
+    if not gpu.processes and (gpu.memory_used_mib or 0) > IDLE_MIB:
         return f"{gpu.memory_used_mib} MiB in use, no process named"
     return "its processes could not be read" if not gpu.processes_known else ""
 

@@ -13,12 +13,13 @@ from llmgwctl.model.gpu import GpuReport
 from llmgwctl.model.host import READINGS, Host, HostFacts, Snapshot
 from llmgwctl.model.life import Cordon
 from llmgwctl.model.network import Hca
+from llmgwctl.model.numbers import ranges
 from llmgwctl.model.product import product_of, token_of
 from llmgwctl.model.reading import Reading
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.rack import chips
 from llmgwctl.render.text import PLAIN, Look, draw, say, table
-from llmgwctl.render.words import ranges, short_domain, together
+from llmgwctl.render.words import short_domain, together
 
 SHORT = {"InfiniBand": "IB", "Ethernet": "Eth"}
 

@@ -8,9 +8,10 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from llmgwctl.model.numbers import ranges
 from llmgwctl.model.replica import ReplicaState, ShardState
 from llmgwctl.render.text import PLAIN, Look, clean, draw, say, table
-from llmgwctl.render.words import counted, ranges, short_domain
+from llmgwctl.render.words import counted, short_domain
 
 PROVED = ("nvlink", "ib", "tcp")
 STYLES = {"ready": "green", "starting": "yellow", "failed": "bold red", "unknown": "yellow"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llmgwctl.fabric.imex import WORDS
+from llmgwctl.fabric.imex import WORDS, addressed, own_node
 from llmgwctl.model.fact import fact
 from llmgwctl.model.host import HostFacts
 
@@ -25,14 +25,12 @@ class ImexPeer:
 
 
 def own_row(facts: HostFacts) -> tuple[ImexPeer, ...]:
-    """The host is found in the table by its own addresses, never by index; empty without a table."""
+    """Empty without a table."""
     imex, network = facts.imex.value, facts.network.value
     if imex is None or imex.table is None:
         return ()
     mine = network.own_addresses() if network else frozenset()
-    resolved = {line: frozenset(found) | {line} for line, found in imex.node_addresses}
-    nodes = imex.table.nodes
-    own = next((n for n in nodes if resolved.get(n.host, frozenset({n.host})) & mine), None)
+    own = own_node(addressed(imex, imex.table), mine)
     cells = imex.table.cells
     return tuple(
         ImexPeer(
@@ -42,5 +40,5 @@ def own_row(facts: HostFacts) -> tuple[ImexPeer, ...]:
             cells.get((own.index, n.index), NOT_TOLD) if own else NOT_TOLD,
             own is not None and n.index == own.index,
         )
-        for n in nodes
+        for n in imex.table.nodes
     )

@@ -11,11 +11,12 @@ from rich.text import Text
 
 from llmgwctl.model.host import Host
 from llmgwctl.model.launch import EnvVar
+from llmgwctl.model.numbers import ranges
 from llmgwctl.model.plan import Candidate, Plan, ReplicaPlan, ShardPlan
 from llmgwctl.render.fold import alike, fold
 from llmgwctl.render.json import Launch, Launches
 from llmgwctl.render.text import GAP, INDENT, PLAIN, Look, draw, say, table
-from llmgwctl.render.words import condensed, ranges, short_domain, together
+from llmgwctl.render.words import condensed, short_domain, together
 
 ROOM = 24  # columns that a reason needs beside its variable; else it stands below
 

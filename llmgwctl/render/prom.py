@@ -12,7 +12,7 @@ from llmgwctl.model.fact import fact
 from llmgwctl.model.finding import Suppression
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.host import HostFacts, Snapshot
-from llmgwctl.model.replica import ReplicaState
+from llmgwctl.model.replica import BEST_FIRST, ReplicaState
 from llmgwctl.render.letters import clean
 from llmgwctl.render.peers import NOT_TOLD, own_row
 
@@ -214,9 +214,6 @@ def _domains(fmap: FabricMap) -> Iterator[Sample]:
             yield "llmgw_domain_hosts_expected", labels, domain.expected_hosts
         yield "llmgw_domain_hosts_joined", labels, domain.joined_hosts
         yield "llmgw_domain_hosts_eligible", labels, sum(fmap.verdicts[n].eligible for n in domain.names)
-
-
-BEST_FIRST = ("ready", "starting", "unknown", "failed")
 
 
 def _replicas(replicas: Sequence[ReplicaState]) -> Iterator[Sample]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from llmgwctl.model.fabric import HostVerdict
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.host import Host
+from llmgwctl.model.numbers import ranges
 from llmgwctl.render.fold import alike
 
 _OF_GPU = re.compile(r"GPU (\d+)(:? .*)")
@@ -31,17 +32,6 @@ def _of_gpus(numbers: list[int], text: str) -> str:
     if len(numbers) == 1:
         return f"GPU {numbers[0]}{text}"
     return f"GPUs {ranges(numbers)}{re.sub('^ has ', ' have ', re.sub('^ was ', ' were ', text))}"
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """0-3,7"""
-    parts: list[list[int]] = []
-    for n in sorted(set(numbers)):
-        if parts and n == parts[-1][-1] + 1:
-            parts[-1].append(n)
-        else:
-            parts.append([n])
-    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
 def out_of_domain(verdict: HostVerdict | None) -> tuple[str, ...]:

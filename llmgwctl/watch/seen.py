@@ -11,10 +11,9 @@ from llmgwctl.model.fabric import FabricMap, HostVerdict
 from llmgwctl.model.fact import fact
 from llmgwctl.model.gpu import Gpu
 from llmgwctl.model.host import HostFacts, Snapshot
-from llmgwctl.model.replica import ReplicaState
+from llmgwctl.model.replica import BEST_FIRST, ReplicaState
 
 SCHEMA = "llmgwctl.watch/v1"
-BEST_FIRST = ("ready", "starting", "unknown", "failed")
 
 
 class BadState(ValueError):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from llmgwctl.model.fact import fact
 from llmgwctl.model.names import fold
+from llmgwctl.model.numbers import ranges
 from llmgwctl.watch.changes import Change, Severity
 from llmgwctl.watch.seen import GpuSeen, Seen
 
@@ -231,17 +232,6 @@ def _words(change: Change, numbers: Sequence[int]) -> str:
         "settled": f"{subject} has settled, and is well",
         "settled-bad": f"{subject} has settled, and is not well",
     }[change.kind]
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """0-3,7"""
-    parts: list[list[int]] = []
-    for n in numbers:
-        if parts and n == parts[-1][-1] + 1:
-            parts[-1].append(n)
-        else:
-            parts.append([n])
-    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
 def short(domain: str) -> str:
