@@ -14,6 +14,7 @@ from test_life_cli import Cli, cli  # noqa: F401 (a fixture)
 from test_schema import check
 
 from llmgwctl.cli import draining, placing, restarting
+from llmgwctl.cli.common import Asked
 from llmgwctl.model.errors import ContactLost, LlmgwError
 from llmgwctl.model.replica import ReplicaState, ShardState
 
@@ -155,7 +156,7 @@ async def test_what_is_stopped_without_a_host_that_is_dark_is_not_known_to_be_go
     code, out, err = await cli("--json", "hosts", "drain", "r1-t01", "--stop")
     assert (code, json.loads(out)["done"]) == (3, [{"replica": "sim-nvl-0", "did": "stopped", "code": 0}]), err
     assert "rank 1 on r1-t02: its host did not answer" in err
-    cli.rack.set("r1-t02", "ok")
+    cli.rack.clear("r1-t02")
 
 
 @pytest.mark.parametrize(
@@ -183,8 +184,9 @@ async def test_what_became_of_a_replica_is_said_as_it_is(monkeypatch, gone, rais
     monkeypatch.setattr(restarting, "sure_of_the_next", sure)
     monkeypatch.setattr(restarting, "made_way", made_way)
     monkeypatch.setattr(placing, "bring_up", bring_up)
-    s: Any = SimpleNamespace(asked=draining.Asked(), note=notes.append)
+    s: Any = SimpleNamespace(asked=Asked(), note=notes.append)
     snapshot: Any = SimpleNamespace(hosts=())
-    done = await draining.moved(s, snapshot, ReplicaState("p-0", "l", "ready", (ShardState(0, "n1", "running"),), profile="p"))
+    replica = ReplicaState("p-0", "l", "ready", (ShardState(0, "n1", "running"),), profile="p")
+    done = await draining.moved(s, snapshot, replica)
     assert (done.did, done.code) == (did, code)
     assert said in "".join(notes)
