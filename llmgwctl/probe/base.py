@@ -29,6 +29,11 @@ class Output:
     note: str = ""
     truncated: bool = False
 
+    @property
+    def lost(self) -> bool:
+        """The connection was lost before it came: nothing is known of it, least of all that it takes long."""
+        return self.state == "ran" and self.exit_code is None and bool(self.note) and not self.ms
+
 
 NOT_SAVED = Output(exit_code=None, state="not-saved", note="not saved")
 
@@ -91,6 +96,8 @@ def failure(o: Output) -> str | None:
     """Why a section gave no answer at all, in words; None when it ran to an end."""
     if o.state != "ran":
         return o.note or o.state
+    if o.lost:
+        return o.note
     if o.exit_code is None or o.exit_code in TIMEOUT_CODES:
         return f"no answer within its limit ({o.ms / 1000:.0f} s)"
     return None

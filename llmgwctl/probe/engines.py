@@ -26,7 +26,10 @@ def parse(outputs: dict[str, Output]) -> Reading[object]:
     asked = {name: o for name, o in asked.items() if o.state != "not-saved"}
     if not asked:
         return broken("not asked, or not saved")
-    found = tuple(_installed(name, o) for name, o in asked.items() if o.exit_code != MISSING)
+    heard = {name: o for name, o in asked.items() if not o.lost}
+    if not heard:
+        return broken(next(iter(asked.values())).note)
+    found = tuple(_installed(name, o) for name, o in heard.items() if o.exit_code != MISSING)
     return ok(found) if found else absent("no engine is installed where it was looked for")
 
 
