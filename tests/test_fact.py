@@ -70,6 +70,9 @@ def in_both(what: Callable[[Any, Any], object]) -> tuple[object, object]:
         lambda i, o: (o("a", i(1), count=4).twice, o(name="a", inner=None).inner),
         lambda i, o: copy.deepcopy(o("a", i(1), seen={"b": 2})) == o("a", i(1), seen={"b": 2}),
         lambda i, o: hasattr(i(1), "__dict__"),
+        lambda i, o: (i(value := float("nan")) == i(value), i(float("nan")) == i(float("nan"))),
+        lambda i, o: [copy.copy(x := o("a", i(1))).seen is x.seen, copy.deepcopy(x).seen is x.seen],
+        lambda i, o: (i[int](1) if i is OURS[0] else i(1)) == i(1),
     ],
 )  # fmt: skip
 def test_it_behaves_as_the_standard_one(what):
@@ -134,7 +137,9 @@ def test_facts_of_two_classes_are_never_equal():
     assert len({Whole("a"), Other("a")}) == 2
 
 
-@pytest.mark.parametrize("how", [{"__post_init__": lambda self: None}, {"a": field(init=False, default=1)}])
+@pytest.mark.parametrize(
+    "how", [{"__post_init__": lambda self: None}, {"a": field(init=False, default=1)}, {"a": field(hash=False)}]
+)
 def test_what_it_would_not_heed_is_refused(how):
     with pytest.raises(TypeError, match="a fact is what it is given"):
         fact(type("Odd", (), {"__annotations__": {"a": "int"}, "__module__": __name__, **how}))

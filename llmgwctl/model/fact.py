@@ -23,8 +23,10 @@ def fact(cls: type[T]) -> type[T]:
     """The class with the methods of `@dataclass(frozen=True, slots=True)`; one that it has itself stays."""
     cls.__doc__ = cls.__doc__ or cls.__name__  # else its signature is made into one, which is 3 ms in itself
     made: Any = _SLOTS(cls)
-    if hasattr(made, "__post_init__") or not all(f.init for f in fields(made)):
-        raise TypeError(f"{cls.__qualname__}: a fact is what it is given: no __post_init__, no field without init")
+    plain = all(f.init and f.hash is None for f in fields(made))
+    if hasattr(made, "__post_init__") or not plain:
+        what = "no __post_init__, no field without init or with a hash of its own"
+        raise TypeError(f"{cls.__qualname__}: a fact is what it is given: {what}")
     values = attrgetter("__class__", *(f.name for f in fields(made) if f.compare))
 
     def __init__(self: Any, *given: Any, **named: Any) -> None:
