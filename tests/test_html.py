@@ -353,5 +353,5 @@ def test_a_card_whose_health_cannot_be_read_is_drawn_as_unknown():
     strange = joined(health=replace(HEALTHY, bandwidth=None, unread=("Bandwidth: Something new",)))
     one = with_gpu(rack(2)["r1-t01"], 1, fabric=strange)
     snap = snapshot(rack(2) | {"r1-t01": one})
-    assert page(snap).chips["r1-t01"][1][0] == "q"
+    assert page(snap).chips["r1-t01"][1] == ("q", "GPU 1 fabric health not known")
     assert "not known: Bandwidth: Something new" in node_page("r1-t01", fabric_map(snap), snap)

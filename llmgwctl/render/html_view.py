@@ -23,6 +23,7 @@ CHIPS = {
     "unhealthy": ("u", "joined, not healthy"),
     "out": ("n", "not joined"),
     "unknown": ("q", "unknown whether joined"),
+    "unread": ("q", "fabric health not known"),
     "lost": ("x", "not readable"),
     "own": ("o", "present, its NVLink stays in the machine"),
 }
@@ -76,7 +77,7 @@ def chip_state(gpu: Gpu) -> str:
 
 def _health(gpu: Gpu, fine: str) -> str:
     if gpu.fabric.healthy is not False:
-        return "unknown" if gpu.fabric.health.unread else fine
+        return "unread" if gpu.fabric.health.unread else fine
     return "degraded" if gpu.fabric.health.degraded_only else "unhealthy"
 
 
