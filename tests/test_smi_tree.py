@@ -8,6 +8,7 @@ import smi
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmgwctl.probe import smi_shape
 from llmgwctl.probe.smi_lines import _equal_section, by_lines
 from llmgwctl.probe.smi_shape import tree
 from llmgwctl.probe.smi_text import read_text
@@ -94,6 +95,18 @@ def test_equal_sections_are_read_once_and_large_ones_are_not_kept():
     large = tree(f"GPU 00000008:06:00.0\n    {'x' * 5000} : 1\n")
     assert len(large.all("GPU")[0].children) == 1
     assert _equal_section.cache_info().currsize == before
+
+
+def test_a_report_that_is_no_real_one_is_read_and_not_kept():
+    """Of what a host makes longer, or of more lines, than any driver does, nothing waits for the next one."""
+    block = "GPU 00000008:01:00.0\n    Product Name : NVIDIA GB200\n    Fabric\n"
+    for text in (
+        block + "        a : 1\n" * smi_shape.MOST_LINES,
+        block + f"        a : {'x' * smi_shape.LONGEST_SHAPE}\n",
+    ):
+        before = list(smi_shape._shapes)
+        assert tree(text) == by_lines(text.split("\n"))
+        assert smi_shape._shapes == before
 
 
 def test_texts_are_found_below_a_node_in_the_order_of_the_report():

@@ -14,6 +14,7 @@ from llmgwctl.probe.smi_tree import Node
 
 # A fleet has one for each kind of host, and one more for each number of processes on its GPUs.
 MOST_SHAPES, LONGEST_SHAPE = 16, 2**18
+MOST_LINES = 2**13  # of 16 GPUs it has some 5000; each line of a shape costs far more than its text
 _shapes: list[_Shape] = []  # the one that was met last comes first
 
 
@@ -25,7 +26,7 @@ def tree(text: str) -> Node:
             _shapes.remove(shape)
             _shapes.insert(0, shape)
             return shape.tree(lines, changed)
-    found = _shape_of(lines) if len(text) <= LONGEST_SHAPE else None
+    found = _shape_of(lines) if len(text) <= LONGEST_SHAPE and len(lines) <= MOST_LINES else None
     if found is None:
         return by_lines(lines)
     _shapes[:] = [found, *_shapes[: MOST_SHAPES - 1]]
