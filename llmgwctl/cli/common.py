@@ -224,7 +224,7 @@ async def session(asked: Asked) -> AsyncIterator[Session]:
     inventory = load_inventory(asked)
     hosts = inventory.select(asked.hosts, asked.pool, asked.option)
     cordons = load_cordons(beside(inventory.path))
-    transport = open_transport(asked, inventory, len(hosts))
+    transport = open_transport(asked, inventory, hosts)
     try:
         yield Session(asked, inventory, hosts, transport, cordons)
     finally:
@@ -270,11 +270,14 @@ def bundle(directory: Path) -> Replay:
     return found
 
 
-def open_transport(asked: Asked, inventory: Inventory, hosts: int) -> Transport:
+def open_transport(asked: Asked, inventory: Inventory, hosts: Sequence[Host]) -> Transport:
     if asked.bundle is not None:
         return bundle(asked.bundle)
     from llmgwctl.transport import lean
+    from llmgwctl.transport.early import Early
 
+    early = Early(inventory.ssh)
+    early.begin(hosts)
     lean.load()
     from llmgwctl.transport.ssh import Ssh
 
@@ -283,8 +286,8 @@ def open_transport(asked: Asked, inventory: Inventory, hosts: int) -> Transport:
     for file in () if asked.quiet else dict.fromkeys((inventory.ssh.identity_file, *_identities(inventory))):
         if file is not None and not Path(file).exists():
             note(f"identity_file {file} is not there: only other keys are offered")
-    made = Ssh(inventory.ssh)
-    if made.room.in_flight < min(inventory.ssh.in_flight, hosts) and not asked.quiet:
+    made = Ssh(inventory.ssh, early)
+    if made.room.in_flight < min(inventory.ssh.in_flight, len(hosts)) and not asked.quiet:
         files, at_once = made.room.files, made.room.in_flight
         note(f"this machine lets a program open {files} files: {at_once} hosts are at work at once (ulimit -Hn)")
     return made

@@ -119,7 +119,7 @@ def _given_hosts(document: dict[str, Any]) -> Inventory:
 
 async def _read(inventory: Inventory, *, quiet: bool) -> Snapshot:
     asked = Asked(quiet=quiet)
-    transport = open_transport(asked, inventory, len(inventory.hosts))
+    transport = open_transport(asked, inventory, inventory.hosts)
     try:
         return await Session(asked, inventory, inventory.hosts, transport).collect()
     finally:

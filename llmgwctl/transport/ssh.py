@@ -18,13 +18,14 @@ from llmgwctl.probe.base import Output, Section
 from llmgwctl.transport import frames
 from llmgwctl.transport.base import ForwardingRefused, Script
 from llmgwctl.transport.command import KILL_AFTER_S, boot, script_bytes
+from llmgwctl.transport.early import Early
 from llmgwctl.transport.limits import Held, make_room
 from llmgwctl.transport.packed import unpack
 from llmgwctl.transport.settings import SshSettings
 from llmgwctl.transport.ssh_exec import Finished, execute
 from llmgwctl.transport.ssh_fast import Connection
 from llmgwctl.transport.ssh_login import Login
-from llmgwctl.transport.target import Resolver, Target
+from llmgwctl.transport.target import Target
 
 # OpenSSH's MaxSessions is 10 a connection; forwarded TCP connections do not count.
 _SESSIONS = 8
@@ -64,10 +65,12 @@ class _Link:
 class Ssh:
     """The live side of the seam. Must be closed; its connections and their tasks end with it."""
 
-    def __init__(self, settings: SshSettings) -> None:
+    def __init__(self, settings: SshSettings, early: Early | None = None) -> None:
+        """`early`: connections that were begun before this module was loaded."""
         self._settings = settings
-        self._resolver = Resolver(settings)
-        self._login = Login(settings)
+        self._early = early or Early(settings)
+        self._resolver = self._early.resolver
+        self._login = Login(settings, self._early)
         self._links: dict[Target, _Link] = {}
         self.room = make_room(settings.in_flight)
         self._in_flight = asyncio.Semaphore(self.room.in_flight)
@@ -120,6 +123,7 @@ class Ssh:
 
     async def close(self) -> None:
         """End every connection, those that are still being made included."""
+        self._early.close()
         links, self._links, self._idle = list(self._links.values()), {}, {}
         tasks = [link.task for link in links if link.task is not None]
         for task in tasks:

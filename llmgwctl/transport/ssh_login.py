@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import random
 import socket
@@ -16,6 +17,7 @@ import asyncssh
 
 from llmgwctl.model.errors import Unreachable
 from llmgwctl.transport import ssh_errors
+from llmgwctl.transport.early import Early
 from llmgwctl.transport.known_hosts import KnownHosts, append
 from llmgwctl.transport.limits import Turns
 from llmgwctl.transport.settings import SshSettings
@@ -51,8 +53,9 @@ class _Dropped(Exception):
 class Login:
     """What logging in needs, the same for all hosts of a run: limits, keys, and one index for each set of files."""
 
-    def __init__(self, settings: SshSettings) -> None:
+    def __init__(self, settings: SshSettings, early: Early) -> None:
         self.settings = settings
+        self.early = early
         self.keys = Keys()
         self._open: Open = opener()
         self._turns = Turns(settings.handshakes)
@@ -133,7 +136,7 @@ class Login:
                 return await self._log_in(check, approach, ring, None, jump)
         async with self._turns.dial():
             with _clocked(check):
-                sock = await dial(check.target, self.settings.connect_timeout_s)
+                sock = await dial(check.target, self.settings.connect_timeout_s, self.early.take(check.target))
             try:
                 async with self._turns.login(None):
                     return await self._log_in(check, approach, ring, sock, None)
@@ -174,11 +177,11 @@ def _clocked(check: HostKeyCheck) -> Iterator[None]:
         check.spent_s += time.monotonic() - began
 
 
-async def dial(target: Target, limit_s: float) -> socket.socket:
-    """A TCP connection within its limit, to the first address of the name that answers."""
+async def dial(target: Target, limit_s: float, begun: socket.socket | None = None) -> socket.socket:
+    """A TCP connection within its limit, to the first address of the name that answers; one that was begun goes on."""
     try:
         async with asyncio.timeout(limit_s):
-            return await _first_that_answers(await _addresses(target))
+            return await _first_that_answers(await _addresses(target), begun)
     except TimeoutError:
         raise Unreachable(
             f"{target.where}: no answer to a TCP connection within {limit_s:g} s", "connect-timeout"
@@ -200,14 +203,16 @@ async def _addresses(target: Target) -> list[_AddressInfo]:
     return [(socket.AF_INET if ip.version == 4 else socket.AF_INET6, (target.address, target.port))]
 
 
-async def _first_that_answers(addresses: list[_AddressInfo]) -> socket.socket:
+async def _first_that_answers(addresses: list[_AddressInfo], begun: socket.socket | None) -> socket.socket:
     failure: OSError | None = None
     for family, where in addresses:
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock, begun = begun or socket.socket(family, socket.SOCK_STREAM), None
         try:
             sock.setblocking(False)
             await asyncio.get_running_loop().sock_connect(sock, where)
         except OSError as e:
+            if e.errno == errno.EISCONN:
+                return sock
             sock.close()
             failure = e
         except BaseException:
