@@ -221,7 +221,7 @@ def test_a_line_that_is_cut_is_said_to_be(capsys):
     """Once for each such line, however many answers it takes; its beginning is shown, as of every long line."""
     following, said = follower(), []
     following.s.note = said.append
-    parts = ["one\n" + "a" * 60000, "b" * 60000, "c" * 60000, "end\nshort\n", "d" * 70000, "\nnext ", "line\n"]
+    parts = ["one\n" + "a" * 60000, "b" * 60000, "c" * 60000, "end\nshort\n", "d" * 80000, "\nnext ", "line\n"]
     for text in parts:
         following._print(CommandLog(1, "h", "sim", text))
     lines = capsys.readouterr().out.replace("r1 sim | ", "").splitlines()
@@ -405,3 +405,17 @@ async def test_a_transport_that_must_be_proved_rolls_back(cli: Cli) -> None:  # 
     (row,) = (await cli.json("ps", "--transport"))["replicas"]
     assert (row["transport"], row["proof"]) == ("nvlink", "NVLink (MNNVL, clique of 8 of 8 ranks)")
     assert (await cli("ps", "--check", "--transport", "sim-nvl-0"))[0] == 0
+
+
+@pytest.mark.parametrize("arrived", range(1, 10))
+def test_no_part_of_a_secret_is_shown_where_a_line_is_cut(monkeypatch, arrived):
+    """However much of it had come when the line grew too long, and wherever in it the line is cut."""
+    shown: list[str] = []
+    monkeypatch.setattr(logbook.render, "log_lines", lambda rows: shown.append(rows[0][1]) or "")
+    for before in range(logbook.LONGEST - 10, logbook.LONGEST + 1):
+        following = follower("s3cret-key")
+        text = "a" * before + "s3cret-key" + "b" * 90000 + "\n"
+        for part in (text[: before + arrived], text[before + arrived : 80000], text[80000:]):
+            following._print(CommandLog(1, "h", "sim", part))
+    assert len(shown) == 11
+    assert not any("s" in text for text in shown)

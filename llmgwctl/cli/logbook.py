@@ -27,6 +27,7 @@ from llmgwctl.render.text import clean
 POLL_S = 1.0
 BURST = 32  # answers that are read on at once; a host may go on for ever with long ones
 LONGEST = 65536  # characters that are kept of a line without an end
+BEYOND = 8192  # as many more are waited for before it is cut: a secret that lies across the cut is whole by then
 SPAN = re.compile(r"(\d{1,6})([smhd])")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -230,8 +231,9 @@ class _Follow:
 
     def _keep(self, log: CommandLog, rest: str) -> None:
         """The beginning of a line, until its end comes; of one that is too long nothing more is kept, which is said."""
-        self.rests[label(log)] = rest[:LONGEST]
-        if len(rest) > LONGEST:
+        self.rests[label(log)] = rest
+        if len(rest) > LONGEST + BEYOND:
+            self.rests[label(log)] = rest[:LONGEST]
             self.long.add(label(log))
             what = f"rank {log.rank} on {log.host}: a line of {log.command} is longer than {LONGEST} characters"
             self.s.note(clean(f"{what}: the rest of it is left out"))

@@ -47,9 +47,8 @@ async def exchange(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], r
             return await _read(reader)
     except (BadReply, OSError):  # a limit in time is one, too
         raise
-    except (
-        Exception
-    ) as e:  # what ends early or is none; and a lost SSH connection, which its streams say in their own way
+    except Exception as e:
+        # What ends early or is none; and a lost SSH connection, which its streams say in their own way.
         raise BadReply(f"no HTTP answer: {type(e).__name__}") from e
     finally:
         writer.close()
