@@ -316,3 +316,20 @@ def test_what_outlives_processes_is_taken_away(host, tmp_path, end):
         set_boot(host.root_prefix, "b-2")
         assert clean(p).exit_code == 0
     until(lambda: not left.exists())
+
+
+def test_the_end_of_a_launch_ends_nothing_of_a_later_one_of_that_name(host):
+    """Its host was silent when it was replaced: `stop` and `clean` of the old launch find the directory of the new."""
+    p = started(host, sh("main", "sleep 300"))
+    until(lambda: [x.state for x in record(host).processes] == ["running"])
+    replica, rank, launch = words(p)
+    for verb in (
+        ("stop", replica, rank, "20200101T000000-00000000", "KILL", "0"),
+        ("clean", replica, rank, "20200101T0-0"),
+    ):
+        said = run_script(host, "shard.sh", *verb)
+        assert (said.exit_code, said.stdout) == (0, "")
+    assert [x.state for x in record(host).processes] == ["running"]
+    assert record(host).supervisor_alive
+    assert not record(host).stopping
+    assert (record(host).launch, directory(p).is_dir()) == (launch, True)

@@ -136,10 +136,11 @@ go() {
     : >"$dir/go.$4"
 }
 
-# Sets `keeper`, the supervisor's pid, when that very process lives.
+# Sets `keeper`, the supervisor's pid, when that very process lives. In the directory of another launch of that name,
+# which is there by now, is another's: what is in its session is none of ours.
 find_keeper() {
     keeper=''
-    same_boot && [ -f "$dir/pids" ] || return 0
+    is_launch && same_boot && [ -f "$dir/pids" ] || return 0
     while read -r index pid begun _; do
         if [ "$index" = supervisor ] && alive "$pid" "$begun"; then keeper=$pid; fi
     done <"$dir/pids"
