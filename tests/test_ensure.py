@@ -134,6 +134,17 @@ def test_what_is_half_stopped_has_not_failed_at_its_start(row):
     assert found.remove[0][1].startswith("half stopped, the rest is ended: rank ")
 
 
+def test_what_only_a_dark_host_may_have_is_replaced_and_not_ended_again_and_again():
+    """The others of its hosts have nothing of it: it is half stopped, and each run would end it once more."""
+    half = [noted(facts("n0"), remembers()), dead("n1"), facts("n2")]
+    assert states(*half)[0].half_stopped
+    assert did(todo(*half)) == ([], 1)
+    late = [*half[:2], facts("n2", [record(0, ready=READY, spec=alone("p-0", "M", "n2"))])]
+    assert did(todo(*late)) == ([], 0)
+    back = [half[0], facts("n1", [record(1, "exited")]), late[2]]
+    assert did(todo(*back)) == (["p-0"], 0)
+
+
 def test_changed_profiles_are_reported_and_replaced_one_at_a_time():
     """Only when all is well otherwise, so that no more than one is missing."""
     now = Profile("p", "sim", replicas=2, args=("--new",))

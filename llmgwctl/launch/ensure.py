@@ -37,7 +37,8 @@ NO_FAILURE = BackOff()
 
 @fact
 class Todo:
-    """For one profile. `remove`: failed ones, with why; `died_at_start`: of these, those that never served."""
+    """For one profile. `remove`: failed ones, with why, but for those of which nothing can be ended now;
+    `died_at_start`: of these, those that never served."""
 
     profile: str
     wanted: int
@@ -74,8 +75,9 @@ def decide(
     restart_changed: bool = False,
 ) -> Todo:
     """`states`: those of the profile, the ready ones already known to be. What is not certain counts as being there."""
-    remove = tuple((s, why) for s in states if (why := dead(profile, s)))
-    gone = {s.launch for s, _ in remove}
+    failed = tuple((s, why) for s in states if (why := dead(profile, s)))
+    remove = tuple((s, why) for s, why in failed if not out_of_reach(s))
+    gone = {s.launch for s, _ in failed}
     there = [s for s in states if s.launch not in gone]
     counted = [s for s in there if not replaceable(profile, s)]
     died = sum(died_at_start(s) for s, _ in remove)
@@ -118,6 +120,13 @@ def dead(profile: Profile, state: ReplicaState) -> str:
         if not state.stuck and state.for_s >= profile.ready_timeout_s:
             return f"not ready after {state.for_s:.0f} s"
     return ""
+
+
+def out_of_reach(state: ReplicaState) -> bool:
+    """Whether all that may be left of it is on hosts that do not answer: until they do there is nothing to end."""
+    return any(s.state == "unknown" for s in state.shards) and all(
+        s.absent or s.state == "unknown" for s in state.shards
+    )
 
 
 def replaceable(profile: Profile, state: ReplicaState) -> bool:
