@@ -283,6 +283,23 @@ async def test_a_stop_that_was_not_finished_is_no_failed_start(cli: Cli) -> None
     assert (await until_ready(cli, "sim-nvl"))[0] == 0
 
 
+async def test_what_took_the_place_of_a_half_stopped_replica_is_left_in_peace(cli: Cli) -> None:  # noqa: F811
+    """Under the same name, and its leader on the same host: neither while the rest of the old one is dark, nor when
+    that is ended later."""
+    assert (await cli("place", "sim-nvl"))[0] == 0
+    cli.rack.set("r1-t02", "refused")
+    assert (await cli("stop", "sim-nvl-0"))[0] == 3
+    assert (await told(cli, "sim-nvl"))[::2] == (0, [("place", "sim-nvl-0")])
+    await until_ready(cli, "sim-nvl")
+    (ready,) = [r for r in (await cli.json("ps"))["replicas"] if r["state"] == "ready"]
+    assert [s["host"] for s in ready["shards"]] == ["r1-t01", "r1-t03"]
+    assert (await told(cli, "sim-nvl"))[::2] == (0, [])
+    cli.rack.clear("r1-t02")
+    assert (await told(cli, "sim-nvl"))[2] == [("stop", "sim-nvl-0")]
+    (left,) = (await cli.json("ps"))["replicas"]
+    assert (left["state"], left["launch"]) == ("ready", ready["launch"])
+
+
 async def test_a_replica_on_a_dead_host_is_not_doubled_until_the_profile_says_so(cli: Cli) -> None:  # noqa: F811
     """It is shown as unknown by what other hosts remember; when its host is back it is what it was."""
     assert (await cli("place", "sim-small"))[0] == 0
