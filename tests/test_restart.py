@@ -117,3 +117,21 @@ async def test_a_changed_profile_that_cannot_start_replaces_nothing(cli: Cli) ->
         assert (code, [a["do"] for a in actions]) == (0, ["stop", "place"]), err
         (replica,) = (await cli.json("ps"))["replicas"]
         assert (replica["launch"] != before["launch"]) == done
+
+
+async def test_a_launch_of_that_name_whose_host_is_dark_keeps_none_from_its_restart(cli: Cli) -> None:
+    """Nothing of it can be ended, and it may live on as before; the one that is seen makes way for the next."""
+    assert (await cli("place", "sim-small"))[0] == 0
+    (old,) = (await cli.json("ps"))["replicas"]
+    cli.rack.set(old["shards"][0]["host"], "refused")
+    assert (await cli("place", "sim-small"))[0] == 0
+    seen = {r["launch"]: r for r in (await cli.json("ps"))["replicas"]}
+    assert {r["id"] for r in seen.values()} == {"sim-small-0"}
+    assert len(seen) == 2
+    code, _, err = await cli("restart", "sim-small-0")
+    assert code == 0, err
+    now = {r["launch"]: r["state"] for r in (await cli.json("ps"))["replicas"]}
+    assert sorted(now.values()) == ["ready", "unknown"]
+    assert now[old["launch"]] == "unknown"
+    assert len(now.keys() - seen.keys()) == 1
+    cli.rack.clear(old["shards"][0]["host"])

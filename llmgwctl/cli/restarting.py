@@ -30,12 +30,19 @@ async def restart(asked: Asked, name: str) -> None:
         tell_unseen(s, snapshot)
         if not states:
             raise UsageError(not_there(name, find(snapshot, None)))
+        states = within_reach(snapshot, states)
         wanted = Wanted(profile_of(states, name), 1, ids=(name,))
         await sure_of_the_next(s, wanted, states)
         for r in states:
             if not await made_way(s, snapshot, r):
                 finish(FAILED)
     await bring_up(asked, wanted)
+
+
+def within_reach(snapshot: Snapshot, states: list[ReplicaState]) -> list[ReplicaState]:
+    """Without launches whose hosts are all dark, which nobody can end, where there is another one of that name: that
+    has begun beside them. Where there is none, all: whether it may be placed again is not known."""
+    return [r for r in states if targets_of(snapshot, r)] or states
 
 
 def profile_of(states: Sequence[ReplicaState], name: str) -> str:
