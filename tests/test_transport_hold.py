@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import asyncssh
 import pytest
@@ -23,6 +24,7 @@ from llmgwctl.transport import ssh as ssh_module
 from llmgwctl.transport.base import Script
 from llmgwctl.transport.limits import Held, Room
 from llmgwctl.transport.ssh import Ssh, _limits
+from llmgwctl.transport.ssh_exec import execute
 
 # connect-failed: reset while it was dialled, which a server that ends may do to those that wait for it.
 NAMED = {"refused", "closed-early", "connection-lost", "connect-failed", "connect-timeout", "login-timeout"} | {
@@ -406,3 +408,24 @@ async def test_a_packed_answer_that_is_a_bomb(lab):
     lab.trust(server.port)
     ssh = lab.ssh(compress="yes", max_output_bytes=2**20)
     assert await states(ssh, [lab.host(server.port)]) == {"tray": "too-much-output"}
+
+
+class _SlowToOpen:
+    """A connection whose sshd takes its time to start a session; then the command answers soon."""
+
+    def __init__(self, opens_s: float, answers_s: float) -> None:
+        self.opens_s, self.answers_s = opens_s, answers_s
+
+    async def create_session(self, sink_of, *_, **__):
+        await asyncio.sleep(self.opens_s)
+        sink = sink_of()
+        asyncio.get_running_loop().call_later(self.answers_s, sink.connection_lost, None)
+        return Mock(get_exit_status=lambda: 0, get_exit_signal=lambda: None), sink
+
+
+async def test_opening_a_session_is_a_part_of_the_limit():
+    """Else a host that hangs would cost its limit and the time of every session that was opened before its own."""
+    for limit_s, kind in ((0.3, "command-timeout"), (60.0, "")):
+        conn = _SlowToOpen(0.3, 0.2)
+        done = await execute(conn, "x", b"", limit_s=limit_s, max_bytes=9, held=Held(9, 9), where="n1")
+        assert done.kind == kind

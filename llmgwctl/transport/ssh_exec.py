@@ -73,15 +73,19 @@ class _Sink(asyncssh.SSHClientSession[bytes]):
 async def execute(
     conn: Connection, command: str, stdin: bytes, *, limit_s: float, max_bytes: int, held: Held, where: str
 ) -> Finished:
-    """Run it. Raises Unreachable when it could not be started, or said more than max_bytes."""
+    """Run it. Raises Unreachable when it could not be started, or said more than max_bytes.
+
+    `limit_s`: from now on, so that what opening a session takes is a part of it.
+    """
     loop = asyncio.get_running_loop()
+    until = loop.time() + limit_s
     channel, sink = await _start(conn, command, lambda: _Sink(max_bytes, held), where)
     began, sent_at = loop.time(), time.time()
     try:
         with suppress(BrokenPipeError):  # it has ended already, and its answer lies here
             channel.write(stdin)
             channel.write_eof()  # without it a remote `cat` waits for ever
-        async with asyncio.timeout(limit_s):
+        async with asyncio.timeout_at(until):
             lost = await sink.closed
     except TimeoutError:
         why = f"no end of the answer within {limit_s:g} s"
