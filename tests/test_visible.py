@@ -44,8 +44,25 @@ def test_documents_say_the_same(text):
     assert hidden(said, "\n") == []
 
 
-def test_a_document_has_no_number_that_json_lacks():
-    said = dumps({"a": [float("nan"), 1.5, (float("inf"),)]})
+@pytest.mark.parametrize("indent", [None, 2])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda v: st.lists(v) | st.dictionaries(st.text(), v) | st.tuples(v, v),
+)
+
+
+@given(VALUES)
+def test_what_is_indented_says_what_a_line_says(value):
+    """Two writers, one document: numbers, characters, empty lists and all."""
+    assert json.loads(dumps(value, indent=2)) == json.loads(dumps(value))
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_document_has_no_number_that_json_lacks(indent):
+    """Nor does half a character cost the document."""
+    said = dumps({"a": [float("nan"), 1.5, (float("inf"),)], "b": "\udc80"}, indent=indent)
+    assert json.loads(said, parse_constant=pytest.fail) == {"a": [None, 1.5, [None]], "b": "\udc80"}
+    said = dumps({"a": [float("nan"), 1.5, (float("inf"),)]}, indent=indent)
     assert json.loads(said, parse_constant=pytest.fail) == {"a": [None, 1.5, [None]]}
 
 
