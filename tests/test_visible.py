@@ -44,7 +44,6 @@ def test_documents_say_the_same(text):
     assert hidden(said, "\n") == []
 
 
-@pytest.mark.parametrize("indent", [None, 2])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda v: st.lists(v) | st.dictionaries(st.text(), v) | st.tuples(v, v),
