@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import os
 import resource
@@ -25,6 +26,7 @@ from llmgwctl.transport.base import Script
 from llmgwctl.transport.limits import Held, Room
 from llmgwctl.transport.ssh import Ssh, _limits
 from llmgwctl.transport.ssh_exec import execute
+from llmgwctl.transport.ssh_fast import Connection
 
 # connect-failed: reset while it was dialled, which a server that ends may do to those that wait for it.
 NAMED = {"refused", "closed-early", "connection-lost", "connect-failed", "connect-timeout", "login-timeout"} | {
@@ -260,6 +262,26 @@ def test_the_limit_of_files_is_raised_only_as_far_as_allowed(monkeypatch):
 def small(monkeypatch):
     """Room for two connections that nobody uses."""
     monkeypatch.setattr(ssh_module, "make_room", lambda wanted: Room(100, 20, 2))
+
+
+async def test_a_connection_that_was_closed_is_gone_at_once(lab, small):
+    """And not when garbage is looked for: of ten thousand hosts those would be a hundred megabytes."""
+    server = await lab.serve(answers_at_once)
+    lab.trust(server.port, name="*")
+    ssh = lab.ssh()
+    gc.collect()
+    gc.disable()
+    try:
+        for host in fleet(lab, server.port, 6):
+            await ssh.read(host, HELLO)
+        for _ in range(100):
+            alive = sum(isinstance(o, Connection) and o.is_client() for o in gc.get_objects())
+            if alive == 2:
+                break
+            await asyncio.sleep(0.05)
+    finally:
+        gc.enable()
+    assert alive == 2
 
 
 async def test_the_longest_unused_connections_are_closed(lab, small):

@@ -23,7 +23,7 @@ from llmgwctl.transport.limits import Held, make_room
 from llmgwctl.transport.packed import unpack
 from llmgwctl.transport.settings import SshSettings
 from llmgwctl.transport.ssh_exec import Finished, execute
-from llmgwctl.transport.ssh_fast import Connection
+from llmgwctl.transport.ssh_fast import Connection, let_go
 from llmgwctl.transport.ssh_login import Login
 from llmgwctl.transport.target import Target
 
@@ -175,7 +175,7 @@ class Ssh:
     def _end(self, link: _Link) -> None:
         if link.opened is not None:
             link.opened.close()
-            task = asyncio.create_task(link.opened.wait_closed())
+            task = asyncio.create_task(_ended(link.opened))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
@@ -231,6 +231,11 @@ def _limits(left_s: float) -> tuple[int, float]:
     """
     budget = max(1, math.floor(left_s - _MARGIN_S))
     return budget, max(left_s, float(budget + _WAY_BACK_S))
+
+
+async def _ended(conn: Connection) -> None:
+    await conn.wait_closed()
+    let_go(conn)
 
 
 def _looked_at(task: asyncio.Task[Connection]) -> None:

@@ -66,6 +66,7 @@ class _Sink(asyncssh.SSHClientSession[bytes]):
         self.out, self.err = bytearray(), bytearray()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._channel = None  # each refers to the other
         if not self.closed.done():
             self.closed.set_result(exc)
 

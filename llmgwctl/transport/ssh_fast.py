@@ -231,6 +231,17 @@ def order_is_kept(conn: Connection) -> bool:
     return all("-gcm" in cipher or ("-ctr" in cipher and "-etm" not in mac) for cipher, mac in ways)
 
 
+def let_go(conn: Connection) -> None:
+    """A connection that is closed, and that nobody will ask again: it refers to itself in these places, and would stay
+    in memory until the next look for garbage, with all others of its age."""
+    for name in ("_recv_handler", "_owner", "_options"):
+        if hasattr(conn, name):
+            setattr(conn, name, None)
+    extra = getattr(conn, "_extra", None)
+    if isinstance(extra, dict):
+        extra.clear()
+
+
 def lines_before_version(conn: Connection | None) -> int:
     """How many lines it sent that are no SSH version. Only for the wording: without the name it is less exact."""
     return int(getattr(conn, "_banner_lines", 0))

@@ -90,6 +90,7 @@ class Login:
                 approach = further
                 spent_s += check.spent_s
             else:
+                check.conn = None  # each would keep the other in memory
                 return self._learned(check, conn), spent_s + check.spent_s
         raise ssh_errors.host_key_refused(check, "no key that is known")
 
